@@ -20,12 +20,15 @@ export function setSignedOutListener(listener: Listener): void {
   onSignedOut = listener;
 }
 
-/** Sends a request. Raises `ApiError` for a status other than 2xx. */
+/** Sends a request. The body is a form, the text of a JSON document, or a value that becomes one.
+ *
+ * Raises `ApiError` for a status other than 2xx. */
 export async function send(method: string, path: string, body?: unknown, init: RequestInit = {}): Promise<Response> {
   const headers = new Headers(init.headers);
   if (method !== "GET") headers.set("x-cornserve-console", "1");
   if (body !== undefined && !(body instanceof FormData)) headers.set("content-type", "application/json");
-  const content = body === undefined || body instanceof FormData ? (body as FormData) : JSON.stringify(body);
+  const isReady = body === undefined || body instanceof FormData || typeof body === "string";
+  const content = isReady ? (body as BodyInit | undefined) : JSON.stringify(body);
   const response = await fetch(path, { ...init, method, headers, body: content });
   if (response.ok) return response;
   return raise(await readError(response));

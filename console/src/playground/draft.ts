@@ -72,7 +72,9 @@ export interface ModelRequest {
   /** The path below the gateway. */
   path: string;
   body: JsonObject;
-  /** Files of a form, or those whose content `body` has as `data:` URLs. */
+  /** The body as the user has written it, or null. JavaScript rounds integers above 2^53 in `body`. */
+  text: string | null;
+  /** Files of a form, or those whose content `body` has as `data:` URLs, also in earlier messages. */
   files: MediaFile[];
   /** Fields of `body` that the user has not chosen, and that an app may make no use of. */
   defaults: string[];
@@ -84,42 +86,57 @@ export function supports(app: AppFigures, mode: Mode): boolean {
   return OPERATIONS[mode].some((operation) => app.operations?.includes(operation));
 }
 
+/** Returns whether an app can speak its response to a chat. */
+export function speaks(app: AppFigures): boolean {
+  return app.operations?.includes("spoken chat") ?? false;
+}
+
 /** Returns the first mode of an app. */
 export function modeOf(app: AppFigures): Mode {
   return MODES.find((mode) => supports(app, mode)) ?? "invoke";
 }
 
-/** Returns the mode's request to an app. `history` has the earlier messages of a chat. Raises `SyntaxError` for JSON. */
-export function modelRequest(mode: Mode, app: string, draft: Draft, history: Json[]): ModelRequest {
+/** The earlier messages of a chat, and the files whose content they have. */
+export interface History {
+  messages: Json[];
+  files: MediaFile[];
+}
+
+/** Returns the mode's request to an app. Raises an error for text that is not JSON, and for a file of another type. */
+export function modelRequest(mode: Mode, app: AppFigures, draft: Draft, history: History): ModelRequest {
   const { files } = draft;
   const seed = optional("seed", draft.seed);
   switch (mode) {
     case "chat":
       return {
         mode,
-        files,
+        text: null,
+        files: [...new Set([...history.files, ...files])],
         defaults: [],
         path: "v1/chat/completions",
         body: {
-          model: app,
-          messages: [...systemMessage(draft), ...history, userMessage(draft)],
+          model: app.name,
+          messages: [...systemMessage(draft), ...history.messages, userMessage(draft)],
           stream: true,
           stream_options: { include_usage: true },
           ...optional("temperature", draft.temperature),
           ...optional("max_tokens", draft.maxTokens),
           ...seed,
-          ...(draft.spoken ? { modalities: ["text", "audio"], audio: { voice: draft.voice, format: "pcm16" } } : {}),
+          ...(draft.spoken && speaks(app)
+            ? { modalities: ["text", "audio"], audio: { voice: draft.voice, format: "pcm16" } }
+            : {}),
         },
       };
     case "image":
     case "edit":
       return {
         mode,
-        files: mode === "edit" ? files.slice(0, 1) : [],
+        text: null,
+        files: mode === "edit" ? files : [],
         defaults: draft.previews === "" ? ["partial_images"] : [],
         path: mode === "image" ? "v1/images/generations" : "v1/images/edits",
         body: {
-          model: app,
+          model: app.name,
           prompt: draft.text,
           stream: true,
           progress: true,
@@ -132,11 +149,12 @@ export function modelRequest(mode: Mode, app: string, draft: Draft, history: Jso
     case "speech":
       return {
         mode,
+        text: null,
         files: [],
         defaults: ["response_format"],
         path: "v1/audio/speech",
         body: {
-          model: app,
+          model: app.name,
           input: draft.text,
           response_format: "pcm",
           stream_format: "sse",
@@ -148,17 +166,19 @@ export function modelRequest(mode: Mode, app: string, draft: Draft, history: Jso
     case "transcription":
       return {
         mode,
-        files: files.slice(0, 1),
+        text: null,
+        files,
         defaults: [],
         path: "v1/audio/transcriptions",
-        body: { model: app, stream: true },
+        body: { model: app.name, stream: true },
       };
     case "invoke":
       return {
         mode,
+        text: draft.text,
         files: [],
         defaults: [],
-        path: `v1/apps/${encodeURIComponent(app)}/invoke`,
+        path: `v1/apps/${encodeURIComponent(app.name)}/invoke`,
         body: JSON.parse(draft.text) as JsonObject,
       };
   }
@@ -171,10 +191,13 @@ export function withoutDefault(request: ModelRequest, field: string): ModelReque
   return { ...request, body, defaults: request.defaults.filter((name) => name !== field) };
 }
 
-/** Returns a form for the operations that take a file, and JSON otherwise. */
-export function requestBody(request: ModelRequest): FormData | JsonObject {
-  const field = { edit: "image", transcription: "file" }[request.mode as string];
-  if (field === undefined) return request.body;
+/** The form fields of files. The other modes send JSON. */
+export const FORM_FILES: Partial<Record<Mode, string>> = { edit: "image", transcription: "file" };
+
+/** Returns a form for the operations that take a file, and otherwise an object or the text of one. */
+export function requestBody(request: ModelRequest): FormData | JsonObject | string {
+  const field = FORM_FILES[request.mode];
+  if (field === undefined) return request.text ?? request.body;
   const form = new FormData();
   for (const [name, value] of Object.entries(request.body)) form.append(name, String(value));
   for (const media of request.files) form.append(field, media.file, media.name);
@@ -195,13 +218,17 @@ function userMessage(draft: Draft): Json {
   return { role: "user", content: draft.text === "" ? media : [...media, { type: "text", text: draft.text }] };
 }
 
-function mediaPart({ type, url }: MediaFile): Json {
-  const kind = type.startsWith("video/") ? "video_url" : `${type.split("/")[0]}_url`;
+function mediaPart({ name, type, url }: MediaFile): Json {
+  const medium = type.split("/")[0] ?? "";
+  if (!["image", "audio", "video"].includes(medium)) throw new Error(`${name} is not an image, audio or video.`);
+  const kind = `${medium}_url`;
   return { type: kind, [kind]: { url } };
 }
 
-/** Reads files as `data:` URLs. */
+/** Reads files as `data:` URLs. Raises an error for an empty file. */
 export async function readFiles(files: FileList): Promise<MediaFile[]> {
+  const empty = [...files].find((file) => file.size === 0);
+  if (empty) throw new Error(`${empty.name} is empty.`);
   return Promise.all(
     [...files].map(async (file) => ({ name: file.name, type: file.type, url: await dataUrl(file), file })),
   );

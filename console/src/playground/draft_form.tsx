@@ -1,5 +1,8 @@
 import type { ComponentChildren } from "preact";
-import { DEFAULT_PREVIEWS, type Draft, type Mode, readFiles } from "./draft";
+import { useState } from "preact/hooks";
+import { messageOf } from "../api/client";
+import { Problem } from "../components/notices";
+import { DEFAULT_PREVIEWS, type Draft, FORM_FILES, type Mode, readFiles } from "./draft";
 
 const TEXT_LABELS: Record<Mode, string> = {
   chat: "Message",
@@ -46,7 +49,9 @@ export function DraftForm({ mode, draft, onChange, onSubmit, onStop, running, sp
     if (!running && !disabled) onSubmit();
   }
   function onKeyDown(event: KeyboardEvent) {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) submit(event);
+    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+    event.preventDefault();
+    (event.currentTarget as HTMLTextAreaElement).form?.requestSubmit();
   }
   const accepted = ACCEPTED[mode];
   return (
@@ -56,14 +61,14 @@ export function DraftForm({ mode, draft, onChange, onSubmit, onStop, running, sp
           {TEXT_LABELS[mode]}
           <textarea
             rows={mode === "invoke" ? 6 : 3}
-            required={draft.files.length === 0}
+            required={mode !== "chat" || draft.files.length === 0}
             value={draft.text}
             onKeyDown={onKeyDown}
             onInput={(event) => set({ text: event.currentTarget.value })}
           />
         </label>
       )}
-      {accepted && <Files accepted={accepted} draft={draft} set={set} />}
+      {accepted && <Files accepted={accepted} mode={mode} draft={draft} set={set} />}
       <Options>
         {mode === "chat" && (
           <>
@@ -77,7 +82,7 @@ export function DraftForm({ mode, draft, onChange, onSubmit, onStop, running, sp
                 response
               </label>
             )}
-            {draft.spoken && field("voice", "Voice", { type: "text", required: true })}
+            {speaks && draft.spoken && field("voice", "Voice", { type: "text", required: true })}
           </>
         )}
         {(mode === "image" || mode === "edit") && (
@@ -116,20 +121,39 @@ function Options({ children }: { children: ComponentChildren }) {
 
 interface FilesProps {
   accepted: string;
+  mode: Mode;
   draft: Draft;
   set: (change: Partial<Draft>) => void;
 }
 
-function Files({ accepted, draft, set }: FilesProps) {
+/** The files of a chat's message, or the one file that a form sends: another one replaces it. */
+function Files({ accepted, mode, draft, set }: FilesProps) {
+  const [error, setError] = useState("");
+  const isOne = mode in FORM_FILES;
   async function add(event: Event) {
     const input = event.currentTarget as HTMLInputElement;
-    if (input.files) set({ files: [...draft.files, ...(await readFiles(input.files))] });
+    setError("");
+    try {
+      if (input.files?.length) {
+        const added = await readFiles(input.files);
+        set({ files: isOne ? added : [...draft.files, ...added] });
+      }
+    } catch (problem) {
+      setError(messageOf(problem));
+    }
     input.value = "";
   }
   return (
     <div class="row">
       <label>
-        Files <input type="file" accept={accepted} multiple onChange={add} />
+        Files{" "}
+        <input
+          type="file"
+          accept={accepted}
+          multiple={!isOne}
+          required={isOne && draft.files.length === 0}
+          onChange={add}
+        />
       </label>
       {draft.files.map((file) => (
         <button
@@ -141,6 +165,7 @@ function Files({ accepted, draft, set }: FilesProps) {
           {file.name} ×
         </button>
       ))}
+      <Problem error={error} />
     </div>
   );
 }

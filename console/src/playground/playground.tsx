@@ -1,4 +1,4 @@
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { messageOf } from "../api/client";
 import { usePolled } from "../api/hooks";
 import type { AppFigures, Overview } from "../api/types";
@@ -10,7 +10,7 @@ import { AnswerView } from "./answer_view";
 import {
   type Draft,
   EMPTY_DRAFT,
-  type Json,
+  type History,
   type JsonObject,
   MODE_LABELS,
   MODES,
@@ -18,12 +18,16 @@ import {
   type ModelRequest,
   modelRequest,
   modeOf,
+  speaks,
   supports,
 } from "./draft";
 import { DraftForm } from "./draft_form";
 import { curlCommand, gatewayAddress, pythonProgram } from "./snippets";
 
 const REFRESH_SECONDS = 10;
+
+/** Browsers open six connections to a server: a further request would wait in the browser, and look slow. */
+const MAX_APPS = 5;
 
 /** A request and the answer to it. */
 interface Exchange {
@@ -49,8 +53,8 @@ export function Playground({ app }: { app: string | null }) {
 }
 
 function Conversations({ apps, first }: { apps: AppFigures[]; first: string | null }) {
-  const initial = apps.find((app) => app.name === first) ?? apps[0];
-  const [mode, setMode] = useState<Mode>(() => (initial ? modeOf(initial) : "chat"));
+  const initial = first === null ? apps[0] : apps.find((app) => app.name === first);
+  const [mode, setMode] = useState<Mode>(() => modeOf(initial ?? (apps[0] as AppFigures)));
   const [chosen, setChosen] = useState<string[]>(() => (initial ? [initial.name] : []));
   const [draft, setDraft] = useState<Draft>(EMPTY_DRAFT);
   const [error, setError] = useState("");
@@ -61,7 +65,7 @@ function Conversations({ apps, first }: { apps: AppFigures[]; first: string | nu
   useEffect(() => () => stop.current?.abort(), []);
 
   const possible = apps.filter((app) => supports(app, mode));
-  const selected = possible.filter((app) => chosen.includes(app.name)).map((app) => app.name);
+  const selected = possible.filter((app) => chosen.includes(app.name)).slice(0, MAX_APPS);
 
   function change(name: string, update: (exchanges: Exchange[]) => Exchange[]) {
     setConversations((all) => ({ ...all, [name]: update(all[name] ?? []) }));
@@ -80,7 +84,10 @@ function Conversations({ apps, first }: { apps: AppFigures[]; first: string | nu
     setError("");
     let requests: [string, ModelRequest][];
     try {
-      requests = selected.map((name) => [name, modelRequest(mode, name, draft, history(conversations[name] ?? []))]);
+      requests = selected.map((app) => [
+        app.name,
+        modelRequest(mode, app, draft, history(conversations[app.name] ?? [])),
+      ]);
     } catch (problem) {
       setError(messageOf(problem));
       return;
@@ -99,34 +106,46 @@ function Conversations({ apps, first }: { apps: AppFigures[]; first: string | nu
     setRunning(0);
   }
 
+  function selectMode(next: Mode) {
+    setMode(next);
+    setDraft({ ...draft, files: [] });
+  }
+
   return (
     <>
+      {first !== null && !apps.some((app) => app.name === first) && (
+        <Problem error={`The app ${first} is not served.`} />
+      )}
       <fieldset class="ranges">
         <legend>Operation</legend>
         {MODES.filter((each) => apps.some((app) => supports(app, each))).map((each) => (
           <label key={each}>
-            <input type="radio" name="mode" checked={each === mode} onChange={() => setMode(each)} />{" "}
+            <input type="radio" name="mode" checked={each === mode} onChange={() => selectMode(each)} />{" "}
             {MODE_LABELS[each]}
           </label>
         ))}
       </fieldset>
       <fieldset class="ranges">
         <legend>Apps</legend>
-        {possible.map(({ name }) => (
-          <label key={name}>
-            <input
-              type="checkbox"
-              checked={chosen.includes(name)}
-              onChange={() =>
-                setChosen(chosen.includes(name) ? chosen.filter((each) => each !== name) : [...chosen, name])
-              }
-            />{" "}
-            {name}
-          </label>
-        ))}
+        {possible.map((app) => {
+          const { name } = app;
+          const isSelected = selected.includes(app);
+          return (
+            <label key={name}>
+              <input
+                type="checkbox"
+                checked={isSelected}
+                disabled={!isSelected && selected.length === MAX_APPS}
+                onChange={() => setChosen(isSelected ? chosen.filter((each) => each !== name) : [...chosen, name])}
+              />{" "}
+              {name}
+            </label>
+          );
+        })}
+        {possible.length > MAX_APPS && <span class="quiet">at most {MAX_APPS}</span>}
       </fieldset>
       <div class="conversations">
-        {selected.map((name) => (
+        {selected.map(({ name }) => (
           <Conversation
             key={name}
             name={name}
@@ -143,21 +162,23 @@ function Conversations({ apps, first }: { apps: AppFigures[]; first: string | nu
         onSubmit={submit}
         onStop={() => stop.current?.abort()}
         running={running > 0}
-        speaks={apps.some((app) => selected.includes(app.name) && app.operations?.includes("spoken chat"))}
+        speaks={selected.some(speaks)}
         disabled={selected.length === 0}
       />
     </>
   );
 }
 
-/** Returns the messages of a chat so far. Failed exchanges are left out. */
-function history(exchanges: Exchange[]): Json[] {
-  return exchanges
-    .filter((exchange) => exchange.request.mode === "chat" && exchange.answer?.text && !exchange.answer.error)
-    .flatMap((exchange) => {
-      const messages = exchange.request.body.messages as JsonObject[];
-      return [messages.at(-1) ?? null, { role: "assistant", content: exchange.answer?.text ?? "" }];
-    });
+/** Returns a chat so far. Failed exchanges are left out. */
+function history(exchanges: Exchange[]): History {
+  const answered = exchanges.filter(
+    (exchange) => exchange.request.mode === "chat" && exchange.answer?.text && !exchange.answer.error,
+  );
+  const messages = answered.flatMap((exchange) => {
+    const sent = exchange.request.body.messages as JsonObject[];
+    return [sent.at(-1) ?? null, { role: "assistant", content: exchange.answer?.text ?? "" }];
+  });
+  return { messages, files: answered.flatMap((exchange) => exchange.request.files) };
 }
 
 interface ConversationProps {
@@ -190,13 +211,24 @@ function Conversation({ name, exchanges, onClear }: ConversationProps) {
 }
 
 function Snippets({ request }: { request: ModelRequest }) {
-  const base = gatewayAddress();
+  const [isOpen, setIsOpen] = useState(false);
   return (
-    <details class="snippets">
+    <details class="snippets" onToggle={(event) => setIsOpen(event.currentTarget.open)}>
       <summary>The last request as code</summary>
-      <Snippet label="curl" code={curlCommand(request, base)} />
-      <Snippet label="Python" code={pythonProgram(request, base)} />
+      {isOpen && <Programs request={request} />}
     </details>
+  );
+}
+
+function Programs({ request }: { request: ModelRequest }) {
+  const base = gatewayAddress();
+  const curl = useMemo(() => curlCommand(request, base), [request, base]);
+  const python = useMemo(() => pythonProgram(request, base), [request, base]);
+  return (
+    <>
+      <Snippet label="curl" code={curl} />
+      <Snippet label="Python" code={python} />
+    </>
   );
 }
 

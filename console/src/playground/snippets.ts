@@ -1,8 +1,11 @@
 /** The request that the playground has sent, as a command of curl and as Python. */
 
-import type { Json, JsonObject, ModelRequest } from "./draft";
+import { FORM_FILES, type Json, type JsonObject, type ModelRequest } from "./draft";
 
 const KEY = "CORNSERVE_API_KEY";
+
+/** Longer documents are read from the standard input: Linux limits an argument to 128 KiB. */
+const MAX_ARGUMENT = 30_000;
 
 /** Returns the address of the gateway, without `console/`. */
 export function gatewayAddress(): string {
@@ -15,25 +18,35 @@ export function curlCommand(request: ModelRequest, base: string): string {
   if (request.mode === "invoke") lines.push("-H 'accept: text/event-stream'");
   const fileField = FORM_FILES[request.mode];
   if (fileField !== undefined) {
-    for (const [name, value] of Object.entries(request.body)) lines.push(`-F ${quoted(`${name}=${value}`)}`);
-    for (const file of request.files) lines.push(`-F ${quoted(`${fileField}=@${file.name}`)}`);
+    for (const [name, value] of Object.entries(request.body)) lines.push(`--form-string ${quoted(`${name}=${value}`)}`);
+    for (const { name } of request.files) {
+      lines.push(`-F ${quoted(`${fileField}=@"${name.replace(/["\\]/g, "\\$&")}"`)}`);
+    }
     return joined(lines);
   }
   lines.push("-H 'content-type: application/json'");
-  const json = JSON.stringify(request.body, null, 2);
-  if (request.files.length === 0) return joined([...lines, `-d ${quoted(json)}`]);
-  // Files are too long for an argument.
-  let document = json.replace(/[\\$`]/g, "\\$&");
-  for (const { name, url } of request.files) {
-    document = document.replaceAll(contentOf(url), () => `$(base64 -w0 ${quoted(name)})`);
-  }
+  const indices = new Map(request.files.map(({ url }, index) => [url, index]));
+  const json = request.text ?? JSON.stringify(request.body, (_key, value) => placeholder(value, indices), 2);
+  if (indices.size === 0 && json.length <= MAX_ARGUMENT) return joined([...lines, `-d ${quoted(json)}`]);
+  const document = json.replace(PLACEHOLDER_OR_SPECIAL, (special, index) => {
+    const file = request.files[index];
+    return file === undefined ? `\\${special}` : `$(base64 -w0 ${quoted(file.name)})`;
+  });
   return `${joined([...lines, "-d @- <<EOF"])}\n${document}\nEOF`;
 }
 
-const FORM_FILES: Record<string, string> = { edit: "image", transcription: "file" };
+/** A placeholder of a file in JSON, or a character that the shell expands in a document. */
+const PLACEHOLDER_OR_SPECIAL = /\\u0000(\d+)\\u0000|[\\$`]/g;
 
-function contentOf(url: string): string {
-  return url.slice(url.indexOf(",") + 1);
+/** Returns a value of JSON, with a placeholder for the content of a file. */
+function placeholder(value: Json, indices: Map<Json, number>): Json {
+  const index = indices.get(value);
+  return index === undefined ? value : `${startOf(value as string)}\0${index}\0`;
+}
+
+/** Returns a `data:` URL without its content. */
+function startOf(url: string): string {
+  return url.slice(0, url.indexOf(",") + 1);
 }
 
 function quoted(text: string): string {
@@ -89,26 +102,30 @@ export function pythonProgram(request: ModelRequest, base: string): string {
   const call = CALLS[request.mode];
   if (call === undefined) {
     const name = decodeURIComponent(request.path.split("/")[2] ?? "");
+    const isRounded = request.text !== null && hasRounded(request.body);
+    const body = isRounded ? `json.loads(${literal(request.text)})` : literal(request.body, 4);
     return [
+      ...(isRounded ? ["import json", ""] : []),
       "from cornserve import Client",
       "",
       `with Client(${literal(base)}) as client:`,
-      `    print(client.invoke(${literal(name)}, ${literal(request.body, 4)}))`,
+      `    print(client.invoke(${literal(name)}, ${body}))`,
     ].join("\n");
   }
   const fields = Object.entries(request.body);
   const extra: JsonObject = Object.fromEntries(fields.filter(([name]) => !call.known.includes(name)));
   const fileField = FORM_FILES[request.mode];
   const embedded = fileField === undefined && request.files.length > 0;
+  const names = new Map(embedded ? request.files.map(({ url, name }) => [url, name]) : []);
   const call_arguments = fields
     .filter(([name]) => call.known.includes(name))
-    .map(([name, value]) => `${name}=${literal(value, 4)}`);
+    .map(([name, value]) => `${name}=${literal(value, 4, names)}`);
   if (request.mode === "speech" && !("voice" in request.body)) call_arguments.push('voice="default"');
   for (const file of fileField === undefined ? [] : request.files) {
     call_arguments.push(`${fileField}=open(${literal(file.name)}, "rb")`);
   }
   if (Object.keys(extra).length > 0) call_arguments.push(`extra_body=${literal(extra, 4)}`);
-  let program = [
+  return [
     "import os",
     ...(embedded ? ["from base64 import b64encode", "from pathlib import Path"] : []),
     "",
@@ -120,15 +137,16 @@ export function pythonProgram(request: ModelRequest, base: string): string {
     ")",
     ...call.print,
   ].join("\n");
-  for (const { name, url } of embedded ? request.files : []) {
-    const read = `" + b64encode(Path(${literal(name)}).read_bytes()).decode() + "`;
-    program = program.replaceAll(contentOf(url), () => read);
-  }
-  return program.replaceAll(' + ""', "");
 }
 
-/** Returns a JSON value as Python. */
-function literal(value: Json, indent = 0): string {
+/** Returns whether a document has a number that JavaScript may have rounded. */
+function hasRounded(value: Json): boolean {
+  if (typeof value === "number") return Math.abs(value) > Number.MAX_SAFE_INTEGER;
+  return typeof value === "object" && value !== null && Object.values(value).some(hasRounded);
+}
+
+/** Returns a JSON value as Python. `names` has the files whose content is read, by their `data:` URLs. */
+function literal(value: Json, indent = 0, names: Map<Json, string> = new Map()): string {
   const inner = " ".repeat(indent + 4);
   const end = " ".repeat(indent);
   if (value === null) return "None";
@@ -136,12 +154,15 @@ function literal(value: Json, indent = 0): string {
   if (value === false) return "False";
   if (Array.isArray(value)) {
     if (value.length === 0) return "[]";
-    return `[\n${value.map((item) => `${inner}${literal(item, indent + 4)},\n`).join("")}${end}]`;
+    return `[\n${value.map((item) => `${inner}${literal(item, indent + 4, names)},\n`).join("")}${end}]`;
   }
   if (typeof value === "object") {
     const items = Object.entries(value);
     if (items.length === 0) return "{}";
-    return `{\n${items.map(([key, item]) => `${inner}${literal(key)}: ${literal(item, indent + 4)},\n`).join("")}${end}}`;
+    const lines = items.map(([key, item]) => `${inner}${literal(key)}: ${literal(item, indent + 4, names)},\n`);
+    return `{\n${lines.join("")}${end}}`;
   }
-  return JSON.stringify(value);
+  const name = names.get(value);
+  if (name === undefined) return JSON.stringify(value);
+  return `${JSON.stringify(startOf(value as string))} + b64encode(Path(${JSON.stringify(name)}).read_bytes()).decode()`;
 }

@@ -187,6 +187,7 @@ function Spelling() {
     const request: ModelRequest = {
       mode: "chat",
       path: "v1/chat/completions",
+      text: null,
       body: {
         model: SPELLER,
         messages: [{ role: "user", content: `Spell ${word}` }],

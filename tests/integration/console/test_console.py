@@ -39,6 +39,8 @@ expect.set_options(timeout=MINUTE)
 
 PNG = FilePayload(name="corn.png", mimeType="image/png", buffer=encode_file(noise(0, 8, 8)))
 WAV = FilePayload(name="corn.wav", mimeType="audio/wav", buffer=audio_file(sound(0)))
+LONG_WAV = FilePayload(name='a "long";sound.wav', mimeType="audio/wav", buffer=audio_file(sound(0, seconds=2)))
+EMPTY_WAV = FilePayload(name="empty.wav", mimeType="audio/wav", buffer=b"")
 HOSTILE_WAV = FilePayload(name=HOSTILE, mimeType="audio/wav", buffer=WAV["buffer"])
 MP4 = FilePayload(name="corn.mp4", mimeType="video/mp4", buffer=video_file(count=4))
 
@@ -575,6 +577,35 @@ class TestPlayground:
         expect(page.locator(".answer")).to_contain_text("WAV 1")
 
     @pytest.mark.slow
+    def test_another_file_replaces_the_one_to_transcribe(self, console: OpenConsole, tmp_path: Path) -> None:
+        page = console.show("playground/scribe")
+        files = page.get_by_label("Files")
+        for sound_file in (WAV, LONG_WAV):
+            files.set_input_files(sound_file)
+            expect(page.get_by_role("button", name="Remove")).to_have_text([f"{sound_file['name']} ×"])
+        files.set_input_files(EMPTY_WAV)
+        expect(page.get_by_role("alert")).to_have_text("empty.wav is empty.")
+        page.get_by_role("button", name="Send").click()
+
+        expect(page.locator(".answer")).to_contain_text("WAV 2")
+        page.get_by_text("The last request as code").click()
+        (tmp_path / LONG_WAV["name"]).write_bytes(LONG_WAV["buffer"])
+        assert "WAV 2" in _output(page, "curl", tmp_path)
+
+    @pytest.mark.slow
+    def test_the_code_of_a_form_does_not_change_its_texts(self, console: OpenConsole) -> None:
+        def edit_images(overview: Any) -> Any:
+            return overview | {"apps": [app | {"operations": ["image editing"]} for app in overview["apps"]]}
+
+        console.page.route("**/admin/v1/overview", lambda route: _answer(route, edit_images))
+        page = console.show("playground/sketcher")
+        page.get_by_label("Files").set_input_files(PNG)
+        _send(page, '@secret;type="a"', "What to change")
+
+        page.get_by_text("The last request as code").click()
+        expect(page.get_by_label("curl", exact=True)).to_contain_text("""--form-string 'prompt=@secret;type="a"'""")
+
+    @pytest.mark.slow
     def test_a_spoken_response_has_its_text_and_its_speech(self, console: OpenConsole) -> None:
         page = console.show("playground/speaking-parrot")
         page.get_by_label("Spoken response").check()
@@ -584,20 +615,86 @@ class TestPlayground:
         expect(page.locator(".answer")).to_contain_text("hello there")
         expect(page.locator("audio")).to_be_visible()
 
+        page.get_by_role("checkbox", name="speaking-parrot").uncheck()
+        page.get_by_role("checkbox", name="chatter").check()
+        expect(page.get_by_label("Voice")).to_have_count(0)
+        _send(page, "in writing")
+        expect(page.locator(".answer")).to_contain_text("in writing")
+        expect(page.get_by_role("alert")).to_have_count(0)
+
     @pytest.mark.slow
-    def test_the_code_of_the_last_request_gets_the_same_answer(self, console: OpenConsole) -> None:
+    def test_the_code_of_the_last_request_gets_the_same_answer(self, console: OpenConsole, tmp_path: Path) -> None:
         page = console.show("playground/chatter")
         _send(page, 'it\'s "five" $HOME `six`')
         _wait_for_answer(page)
         page.get_by_text("The last request as code").click()
 
-        command = page.get_by_label("curl", exact=True).inner_text()
-        printed = subprocess.run(["bash", "-c", command], check=True, capture_output=True, text=True).stdout
+        printed = _output(page, "curl", tmp_path)
         for word in ("it's", "$HOME", "`six`"):
             assert f'{word} "' in printed
-        program = page.get_by_label("Python", exact=True).inner_text()
-        printed = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
-        assert printed.strip() == 'it\'s "five" $HOME `six`'
+        assert _output(page, "Python", tmp_path).strip() == 'it\'s "five" $HOME `six`'
+
+    @pytest.mark.slow
+    def test_the_code_of_a_chat_reads_all_its_files(self, console: OpenConsole, tmp_path: Path) -> None:
+        page = console.show("playground/chatter")
+        (tmp_path / PNG["name"]).write_bytes(PNG["buffer"])
+        (tmp_path / WAV["name"]).write_bytes(WAV["buffer"])
+        for media, text in ((PNG, "first"), (WAV, "it's `two` $HOME \\n " + "x" * 150_000)):
+            page.get_by_label("Files").set_input_files(media)
+            expect(page.get_by_role("button", name=f"Remove {media['name']}")).to_be_visible()
+            _send(page, text)
+            expect(page.locator(".answer").last).to_have_attribute("aria-busy", "false")
+        assert page.get_by_label("curl", exact=True).count() == 0
+        page.get_by_text("The last request as code").click()
+
+        for media in (PNG, WAV):
+            for language in ("curl", "Python"):
+                expect(page.get_by_label(language, exact=True)).to_contain_text(media["name"])
+        assert '$HOME "' in _output(page, "curl", tmp_path)
+        assert "media it's `two` $HOME \\n xxx" in _output(page, "Python", tmp_path)
+
+    @pytest.mark.slow
+    def test_an_integer_is_sent_as_it_is_written(self, console: OpenConsole, tmp_path: Path) -> None:
+        page = console.show("playground/chatter")
+        page.get_by_label("Invoke with JSON").check()
+        document = '{"messages": [{"role": "user", "content": "hello"}], "seed": 9007199254740993}'
+        with page.expect_request("**/invoke") as sent:
+            _send(page, document, "Request as JSON")
+
+        assert sent.value.post_data == document
+        _wait_for_answer(page)
+        page.get_by_text("The last request as code").click()
+        expect(page.get_by_label("curl", exact=True)).to_contain_text(document)
+        assert "'finish_reason': 'stop'" in _output(page, "Python", tmp_path)
+
+    def test_the_keyboard_does_not_send_a_wrong_field(self, console: OpenConsole) -> None:
+        page = console.show("playground/chatter")
+        temperature = page.get_by_label("Temperature")
+        temperature.fill("9")
+        _send(page, "hello")
+        expect(temperature).to_be_focused()
+        temperature.fill("1")
+        _send(page, "hello")
+
+        expect(page.locator(".answer")).to_have_count(1)
+
+    def test_an_app_that_is_not_served_is_named(self, console: OpenConsole) -> None:
+        page = console.show("playground/unknown")
+
+        expect(page.get_by_role("alert")).to_have_text("The app unknown is not served.")
+        expect(page.get_by_role("button", name="Send")).to_be_disabled()
+
+    @pytest.mark.slow
+    def test_five_apps_answer_at_most_because_browsers_open_six_connections(self, console: OpenConsole) -> None:
+        page = console.show("playground/chatter")
+        page.get_by_label("Invoke with JSON").check()
+        for name in ("hummer", "scribe", "sketcher", "speaking-parrot"):
+            page.get_by_role("checkbox", name=name).check()
+
+        last = page.get_by_role("checkbox", name="tape")
+        expect(last).to_be_disabled()
+        page.get_by_role("checkbox", name="hummer").uncheck()
+        expect(last).to_be_enabled()
 
 
 class TestPathPrefix:
@@ -711,6 +808,14 @@ def _send(page: Page, text: str, label: str = "Message") -> None:
 
 def _wait_for_answer(page: Page) -> None:
     expect(page.locator(".answer")).to_have_attribute("aria-busy", "false")
+
+
+def _output(page: Page, language: str, directory: Path) -> str:
+    """Returns the output of the last request as code, which runs in a directory."""
+    code = directory / "code"
+    code.write_text(page.get_by_label(language, exact=True).inner_text())
+    command = ["bash" if language == "curl" else sys.executable, str(code)]
+    return subprocess.run(command, cwd=directory, check=True, capture_output=True, text=True).stdout
 
 
 def _record_answer(page: Page) -> None:
