@@ -1,46 +1,47 @@
 import { useCallback, useEffect, useState } from "preact/hooks";
 import { get, messageOf } from "./client";
+import { followEvents } from "./shared_stream";
+import { documentPath, type StreamMessage } from "./stream";
+
+const RETRY_SECONDS = 2;
 
 export interface Live<T> {
   value: T | null;
   /** Why the value is missing or old. */
   error: string;
-  /** Whether the object has been deleted. */
+  /** Whether the object has been deleted, and not deployed again. */
   deleted: boolean;
 }
 
-/** Follows a stream of events named `name`. The stream is closed while the page is hidden. */
+/** Follows a stream of events named `name`, and opens it again if it ends. It is closed while the page is hidden. */
 export function useEvents<T>(path: string, name: string): Live<T> {
   const [state, setState] = useState<Live<T>>({ value: null, error: "", deleted: false });
   useEffect(() => {
     setState({ value: null, error: "", deleted: false });
-    let source: EventSource | null = null;
+    let stop = () => {};
     let isUsed = true;
     let retry: ReturnType<typeof setTimeout>;
     function close() {
       clearTimeout(retry);
-      source?.close();
-      source = null;
+      stop();
     }
     function open() {
       close();
-      source = new EventSource(path);
-      source.addEventListener(name, (event) =>
-        setState({ value: JSON.parse(event.data) as T, error: "", deleted: false }),
-      );
-      source.addEventListener("deleted", () => {
-        close();
-        setState((last) => ({ ...last, deleted: true }));
-      });
-      source.onerror = async () => {
-        close();
-        const error = await reason(path.replace(/\/events$/, ""));
-        // Meanwhile, the view may have been left, such as for the sign-in.
-        if (!isUsed || document.hidden) return;
-        setState((last) => ({ ...last, error }));
-        clearTimeout(retry);
-        retry = setTimeout(open, 2000);
-      };
+      stop = followEvents(path, name, onMessage);
+    }
+    async function onMessage(message: StreamMessage) {
+      if (message.type === "document") {
+        setState({ value: JSON.parse(message.text) as T, error: "", deleted: false });
+        return;
+      }
+      close();
+      const isDeleted = message.type === "deleted";
+      const error = isDeleted ? "" : await reason(documentPath(path));
+      // Meanwhile, the view may have been left, such as for the sign-in.
+      if (!isUsed || document.hidden) return;
+      setState((last) => ({ ...last, error, deleted: last.deleted || isDeleted }));
+      clearTimeout(retry);
+      retry = setTimeout(open, RETRY_SECONDS * 1000);
     }
     function onVisibility() {
       if (document.hidden) close();

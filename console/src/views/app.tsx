@@ -21,7 +21,7 @@ export function AppView({ name }: { name: string }) {
   const { value: live, error, deleted } = useEvents<LiveApp>(`${appPath(name)}/live/events`, "live");
   return (
     <>
-      <AppHeading name={name} current="app" phase={live?.app.phase} />
+      <AppHeading name={name} current="app" phase={deleted ? undefined : live?.app.phase} />
       <Problem error={deleted ? `The app ${name} has been deleted.` : error} />
       {live && !deleted && <Content live={live} />}
       {live === null && !error && !deleted && <p class="quiet">Reading…</p>}

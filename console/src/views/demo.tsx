@@ -1,7 +1,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { appPath, get, messageOf, send, sendJson } from "../api/client";
-import { useEvents } from "../api/hooks";
+import { useEvents, usePolled } from "../api/hooks";
 import type { LiveApp, Node } from "../api/types";
 import { ExecutorGraph } from "../components/executor_graph";
 import { MissingGateways, Problem, State } from "../components/notices";
@@ -30,6 +30,9 @@ const SHOWN_PIXELS = 256;
 const MEASURED_IMAGES = 16;
 const CONCURRENCY = 4;
 
+/** Only one app has a stream: the measurement needs four of the six connections that a browser opens to a server. */
+const REFRESH_SECONDS = 1;
+
 const PATHS = { image: "Whole model", split: "Split components" };
 type Path = keyof typeof PATHS;
 
@@ -44,8 +47,8 @@ function randomShapes(): string {
 /** The apps of `cornserve demo`: they draw, name and spell, an executor is killed, and the model is split. */
 export function DemoView() {
   const drawing = useEvents<LiveApp>(`${appPath(ROUND_TRIP)}/live/events`, "live");
-  const splitting = useEvents<LiveApp>(`${appPath(DRAWER)}/live/events`, "live");
-  const spelling = useEvents<LiveApp>(`${appPath(SPELLER)}/live/events`, "live");
+  const splitting = usePolled<LiveApp>(`${appPath(DRAWER)}/live`, REFRESH_SECONDS);
+  const spelling = usePolled<LiveApp>(`${appPath(SPELLER)}/live`, REFRESH_SECONDS);
   const isAdmin = useIsAdmin();
   if (drawing.error && drawing.value === null) {
     return (

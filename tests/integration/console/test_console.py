@@ -58,6 +58,9 @@ VIEWS = [
     "demo",
 ]
 
+WITHOUT_SHARED_WORKERS = "delete window.SharedWorker"
+"""Lets a page open its streams itself, so that its routes and its events of requests include them."""
+
 UNREACHED = """() => {
     const controls = document.querySelectorAll("a[href], button, input, select, textarea, summary");
     const reachable = [...controls].filter(each => !each.disabled && each.checkVisibility())
@@ -256,6 +259,56 @@ class TestViews:
         expect(page.locator(f"[data-replica]{others}")).to_have_count(1)
         expect(node).to_have_attribute("data-ready", "2")
         assert page.evaluate("window.loaded") == 1
+
+    @pytest.mark.slow
+    def test_more_windows_than_connections_are_live(
+        self, console: OpenConsole, context: BrowserContext, instance: CliInstance
+    ) -> None:
+        apps = ["hummer", "scribe", "sketcher", "speaking-parrot", "tape", "chatter"]
+        pages = {view: context.new_page() for view in ["", *(f"apps/{app}" for app in apps)]}
+        for view, page in pages.items():
+            page.goto(f"{console.url}/console/#/{view}")
+            page.evaluate("window.loaded = 1")
+        for app in apps:
+            expect(pages[f"apps/{app}"].locator("[data-group]")).to_have_count(1)
+        with Client(instance.url) as client:
+            client.complete("chatter", [{"role": "user", "content": "hello"}])
+        errors = _errors_of_requests(instance, "chatter")
+
+        expect(pages["apps/chatter"].locator(".figure", has_text="Errors")).to_contain_text(errors)
+        row = pages[""].get_by_role("row", name="chatter")
+        expect(row.locator('[data-figure="errors"]')).to_have_text(errors)
+        assert all(page.evaluate("window.loaded") == 1 for page in pages.values())
+
+    @pytest.mark.slow
+    @pytest.mark.usefixtures("demo_apps")
+    def test_the_demo_has_one_stream(self, console: OpenConsole) -> None:
+        console.page.add_init_script(WITHOUT_SHARED_WORKERS)
+        streams: list[str] = []
+        console.page.on("request", lambda request: streams.append(request.url) if "/events" in request.url else None)
+        page = console.show("demo")
+
+        expect(page.get_by_role("region", name=re.compile("Executors of"))).to_have_count(3)
+        assert len(streams) == 1
+
+    @pytest.mark.slow
+    def test_an_app_that_was_deleted_is_shown_again_once_it_is_deployed(
+        self, console: OpenConsole, instance: CliInstance
+    ) -> None:
+        spec = AppSpec(source=AppSource(inline=STAGED))
+        with Client(instance.url) as client:
+            client.deploy(spec, name="staged")
+            page = console.show("apps/staged")
+            page.evaluate("window.loaded = 1")
+            expect(page.locator("[data-group]").first).to_be_visible()
+            client.delete("staged")
+            expect(page.get_by_role("alert")).to_have_text("The app staged has been deleted.")
+            expect(page.locator(".state")).to_have_count(0)
+            client.deploy(spec, name="staged")
+            expect(page.locator("[data-group]").first).to_be_visible()
+            expect(page.get_by_role("alert")).to_have_count(0)
+            assert page.evaluate("window.loaded") == 1
+            client.delete("staged")
 
     @pytest.mark.slow
     @pytest.mark.parametrize("replica", ["unknown", "..%2f..%2fstate.db", "%00", "x" * 300, "<b>"])
@@ -726,6 +779,7 @@ class TestHostileTexts:
     @pytest.mark.slow
     @pytest.mark.usefixtures("all_views")
     def test_no_text_of_a_document_is_run_in_any_view(self, console: OpenConsole) -> None:
+        console.page.add_init_script(WITHOUT_SHARED_WORKERS)
         console.page.route("**/admin/v1/**", lambda route: _answer(route, _hostile))
 
         for view in VIEWS:
@@ -734,11 +788,13 @@ class TestHostileTexts:
                 expect(page.get_by_text(HOSTILE).first).to_be_attached()
             _wait_for(page)
             assert page.locator("img[src=x]").count() == 0
+        console.page.unroute_all(behavior="wait")
 
     @pytest.mark.slow
     @pytest.mark.usefixtures("all_views")
     def test_no_error_of_the_gateway_is_run_in_any_view(self, console: OpenConsole) -> None:
         error = {"message": HOSTILE, "code": HOSTILE, "param": HOSTILE, "type": HOSTILE}
+        console.page.add_init_script(WITHOUT_SHARED_WORKERS)
         console.page.route("**/admin/v1/**", lambda route: route.fulfill(status=500, json={"error": error}))
 
         for view in VIEWS:
