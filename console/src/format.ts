@@ -41,9 +41,16 @@ export function bytes(value: number | null | undefined): string {
   return `${number(scaled)} ${units[unit]}`;
 }
 
+/** The time of day, with the date if it is not that of today. */
 export function clock(time: string | number | null): string {
-  if (time === null) return "now";
-  return new Date(typeof time === "number" ? time * 1000 : time).toLocaleTimeString("en", { hour12: false });
+  if (time === null) return UNKNOWN;
+  const date = new Date(typeof time === "number" ? time * 1000 : time);
+  const isToday = date.toDateString() === new Date().toDateString();
+  return isToday ? date.toLocaleTimeString("en", { hourCycle: "h23" }) : dateAndTime(date);
+}
+
+export function dateAndTime(date: Date): string {
+  return date.toLocaleString("en", { hourCycle: "h23", dateStyle: "medium", timeStyle: "medium" });
 }
 
 export function plural(count: number, noun: string): string {

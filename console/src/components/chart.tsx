@@ -1,5 +1,6 @@
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
+import { dateAndTime } from "../format";
 import { SCHEME_CHANGED } from "./scheme";
 
 export interface Line {
@@ -85,10 +86,7 @@ function options(element: HTMLElement, lines: Line[], format: (value: number) =>
     },
     series: [
       {
-        value: (_plot, time) =>
-          time === null
-            ? ""
-            : new Date(time * 1000).toLocaleString("en", { hour12: false, dateStyle: "medium", timeStyle: "medium" }),
+        value: (_plot, time) => (time === null ? "" : dateAndTime(new Date(time * 1000))),
       },
       ...lines.map((line) => ({
         label: line.label,

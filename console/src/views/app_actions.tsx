@@ -6,6 +6,9 @@ import { href } from "../routes";
 
 const MAX_REPLICAS = 64;
 
+/** Requests per second. The API refuses 0. */
+const LEAST_RATE = 0.001;
+
 type Action = "scale" | "restart" | "kill" | "delete";
 
 /** Buttons that scale, restart and delete an app, and kill a replica, after a confirmation. */
@@ -90,9 +93,7 @@ function Kill({ live, onClose }: { live: LiveApp; onClose: () => void }) {
 function Scale({ live, onClose }: { live: LiveApp; onClose: () => void }) {
   const executors = [...new Set(live.nodes.map((node) => node.executor))];
   const [executor, setExecutor] = useState("");
-  const [amount, setAmount] = useState(() =>
-    String(live.plan ? (live.plan.target ?? "") : (live.nodes[0]?.wanted ?? 1)),
-  );
+  const [amount, setAmount] = useState(() => String(live.plan ? live.plan.target || "" : (live.nodes[0]?.wanted ?? 1)));
   const { name } = live.app;
 
   function run() {
@@ -109,7 +110,7 @@ function Scale({ live, onClose }: { live: LiveApp; onClose: () => void }) {
           Requests per second that the cells serve
           <input
             type="number"
-            min="0"
+            min={LEAST_RATE}
             step="any"
             required
             value={amount}

@@ -6,6 +6,26 @@ import { href } from "../routes";
 
 const KINDS = ["model", "source"] as const;
 
+/** Parts of a deployed app that the form does not have, and that are null or missing if the app does not have them. */
+interface DeployedSpec {
+  plan?: object | null;
+  planning?: object | null;
+  executors?: object[];
+  policies?: { targets?: object | null; adaptation?: object | null; autoscaling?: object | null };
+}
+
+/** Returns the names of what a deployment by the form removes. */
+function lostParts({ plan, planning, policies, executors }: DeployedSpec): string[] {
+  const parts: [string, unknown][] = [
+    ["the plan", plan ?? planning],
+    ["the latency targets", policies?.targets],
+    ["the adaptation to the load", policies?.adaptation],
+    ["the autoscaling", policies?.autoscaling],
+    ["the settings of executors", executors?.length],
+  ];
+  return parts.filter(([, value]) => value).map(([name]) => name);
+}
+
 /** Deploys a model, or the Python source of an app, after a confirmation. */
 export function Deploy() {
   const [kind, setKind] = useState<(typeof KINDS)[number]>("model");
@@ -15,12 +35,14 @@ export function Deploy() {
   const [replicas, setReplicas] = useState("1");
   const [error, setError] = useState("");
   const [asked, setAsked] = useState<"create" | "replace" | null>(null);
+  const [lost, setLost] = useState<string[]>([]);
 
   async function ask(event: Event) {
     event.preventDefault();
     setError("");
     try {
-      await get(appPath(name));
+      const { spec } = await get<{ spec: DeployedSpec }>(appPath(name));
+      setLost(lostParts(spec));
       setAsked("replace");
     } catch (problem) {
       if (problem instanceof ApiError && problem.status === 404) setAsked("create");
@@ -97,6 +119,9 @@ export function Deploy() {
               : "An app with this name exists. It serves until the executors of the new generation are ready."}
             {kind === "source" && " The code runs on the machine of the gateway."}
           </p>
+          {asked === "replace" && lost.length > 0 && (
+            <p class="warning">The app loses what this form does not set: {lost.join(", ")}.</p>
+          )}
         </Confirmation>
       )}
     </>

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from threading import Event
@@ -339,6 +340,9 @@ class TestViews:
         shares = page.get_by_role("region", name="Shares of the paths")
         expect(shares.get_by_role("row", name="images: path 0 of cell")).to_contain_text("100 %")
         page.get_by_role("button", name="Scale…").click()
+        page.get_by_role("spinbutton").fill("0")
+        page.get_by_role("dialog").get_by_role("button", name="Scale").click()
+        expect(page.locator("input:invalid")).to_have_count(1)
         page.get_by_role("spinbutton").fill("8")
         page.get_by_role("dialog").get_by_role("button", name="Scale").click()
 
@@ -369,6 +373,13 @@ class TestViews:
 
             expect(page.get_by_role("region", name="Cells").get_by_role("row").nth(1)).to_contain_text("2/s$5/h2/2")
             expect(proposal).to_have_count(0)
+            page = console.show("deploy")
+            page.get_by_label("Name of the app").fill("planned")
+            page.get_by_label("Model: ").fill("a")
+            page.get_by_role("button", name="Deploy…").click()
+            expect(page.get_by_role("dialog").get_by_text("The app loses")).to_contain_text(
+                "the plan, the adaptation to the load."
+            )
             client.delete("planned")
 
     @pytest.mark.slow
@@ -385,6 +396,18 @@ class TestViews:
         page.get_by_role("searchbox").fill("request-of-the-log")
         expect(page.get_by_role("log")).to_contain_text("log line")
         assert page.evaluate("window.loaded") == 1
+
+    @pytest.mark.slow
+    def test_times_of_other_days_have_their_date(self, console: OpenConsole) -> None:
+        midnight = datetime(2026, 3, 4, 0, 5).astimezone()
+        times = None, (midnight - timedelta(days=1)).isoformat(), midnight.isoformat()
+        event = {"type": "Normal", "reason": "Ready", "object": "a", "message": "b", "count": 1}
+        document = {"events": [event | {"time": time} for time in times]}
+        console.page.clock.set_fixed_time(midnight + timedelta(hours=12))
+        console.page.route("**/history", lambda route: route.fulfill(json=document))
+
+        shown = console.show("apps/chatter/logs").locator(".events time")
+        expect(shown).to_have_text(["00:05:00", "Mar 3, 2026, 00:05:00", "–"])
 
     @pytest.mark.slow
     def test_the_stages_of_a_request_have_phases(self, console: OpenConsole, instance: CliInstance) -> None:
