@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Final
 
 from cornserve.app_host.host_channel import HostChannel
-from cornserve.app_host.stack_dump import find_location
+from cornserve.app_host.stack_dump import find_location, has_frame
 from cornserve.exit_reason import exit_reason
 
 TRACE_SECONDS: Final = 1
@@ -19,8 +19,8 @@ TRACE_SECONDS: Final = 1
 
 _TRACE_POLL_SECONDS: Final = 0.02
 
-_UNCHANGED_POLLS: Final = 10
-"""The polls without a further byte after which a stack without the source is complete."""
+_COMPLETE_SECONDS: Final = 0.2
+"""The time without a further byte after which a stack without the source is complete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +77,15 @@ class HostProcess:
         The process need not cooperate: it may hold the global interpreter lock.
         """
         start = size = self.channel.dumped_bytes
-        deadline = monotonic() + TRACE_SECONDS
-        unchanged = 0
-        """The number of polls since which the dump has not grown. The process may pause between two frames."""
+        grown = monotonic()
+        deadline = grown + TRACE_SECONDS
         self._signal(signal.SIGUSR1)
-        while monotonic() < deadline and unchanged < _UNCHANGED_POLLS:
+        while (now := monotonic()) < deadline and (size == start or now - grown < _COMPLETE_SECONDS):
             await asyncio.sleep(_TRACE_POLL_SECONDS)
-            previous, size = size, self.channel.dumped_bytes
-            unchanged = unchanged + 1 if start < previous == size else 0
-            if unchanged and f'"{source}"' in self.channel.read_dumps(start):
-                break
+            if self.channel.dumped_bytes != size:
+                size, grown = self.channel.dumped_bytes, monotonic()
+                if has_frame(self.channel.read_dumps(start), source):
+                    break
         return find_location(self.channel.read_dumps(start), source)
 
     def crash_location(self, source: str) -> str:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import re
 
-_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
+_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.+)\n', re.MULTILINE)
+
+
+def has_frame(dump: str, source: str) -> bool:
+    """Returns whether the text has a complete frame of the file `source`. A process writes its stack in small parts."""
+    return any(frame["file"] == source for frame in _FRAME.finditer(dump))
 
 
 def find_location(dump: str, source: str) -> str:
