@@ -31,6 +31,9 @@ the test process, or one API server."""
 SLOW_FILES = ("tests/integration/serving/",)
 """Directories whose files are groups of the slow tier: each starts its engines."""
 
+HEAVY_MIB = 5000
+"""Groups with a larger budget of memory wait for each other while others can run."""
+
 
 def group_of(nodeid: str, tier: Tier | None) -> str:
     """Returns the group of a test, which runs in one worker.
@@ -50,7 +53,10 @@ def group_of(nodeid: str, tier: Tier | None) -> str:
 
 
 class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]
-    """Runs each group in one worker. The most expensive groups start first, so that none runs alone at the end."""
+    """Runs each group in one worker. The most expensive groups start first, so that none runs alone at the end.
+
+    Groups that need much memory run one after another while there are others.
+    """
 
     def __init__(
         self,
@@ -76,15 +82,28 @@ class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]
         return group_of(nodeid, self._tier)
 
     def _assign_work_unit(self, node: WorkerController) -> None:
+        candidates = self.workqueue
+        if self._is_heavy_running():
+            candidates = [group for group in self.workqueue if not self._is_heavy(group)] or self.workqueue
         # Of groups with equal budgets, the files of unit tests take least.
         following = min(
-            self.workqueue, key=lambda group: (-self._budgets.of(group).cpu_seconds, group.startswith("tests/unit/"))
+            candidates, key=lambda group: (-self._budgets.of(group).cpu_seconds, group.startswith("tests/unit/"))
         )
         self.workqueue.move_to_end(following, last=False)
         # Random order mixes the files of directories, which share fixtures.
         tests = self.workqueue[following]
         self.workqueue[following] = dict(sorted(tests.items(), key=lambda test: _directory(test[0])))
         super()._assign_work_unit(node)
+
+    def _is_heavy(self, group: str) -> bool:
+        return bool(self._budgets.of(group).memory_mib > HEAVY_MIB)
+
+    def _is_heavy_running(self) -> bool:
+        return any(
+            self._is_heavy(group) and not all(tests.values())
+            for groups in self.assigned_work.values()
+            for group, tests in groups.items()
+        )
 
 
 def _directory(nodeid: str) -> str:

@@ -20,6 +20,8 @@ default = { cpu_seconds = 60, memory_mib = 150 }
 [fast.groups]
 "tests/test_cpu.py" = { cpu_seconds = 1, memory_mib = 150 }
 "tests/test_memory.py" = { cpu_seconds = 60, memory_mib = 200 }
+"tests/test_engine.py" = { cpu_seconds = 80, memory_mib = 6000 }
+"tests/test_instance.py" = { cpu_seconds = 70, memory_mib = 6000 }
 [slow]
 default = { cpu_seconds = 60, memory_mib = 600 }
 [slow.groups]
@@ -124,6 +126,18 @@ def test_memory_of_a_child_is_charged_to_its_group(suite: Suite) -> None:
 
 
 @pytest.mark.slow
+def test_groups_with_much_memory_do_not_run_at_the_same_time_while_others_can(suite: Suite) -> None:
+    wait = "while not pathlib.Path('light').exists(): time.sleep(0.01)"
+    suite.add("test_engine.py", "import pathlib, time", f"def test_engine():\n    {wait}")
+    suite.add("test_instance.py", "import pathlib", "def test_instance(): assert pathlib.Path('light').exists()")
+    suite.add("test_light.py", "import pathlib", "def test_light(): pathlib.Path('light').touch()")
+
+    run = suite.run_tier("--numprocesses=2")
+
+    assert run.returncode == 0
+
+
+@pytest.mark.slow
 def test_a_budget_is_set_from_a_run(suite: Suite) -> None:
     suite.add("test_memory.py", f"def test_memory(): {HOLDING_CHILD}")
 
@@ -142,14 +156,15 @@ def test_groups_within_their_budgets_pass(mixed: Suite) -> None:
 
 
 @pytest.mark.slow
-def test_fast_tests_with_engines_are_a_group_and_slow_ones_are_one_for_each_directory(suite: Suite) -> None:
-    for name in ("llm", "serving"):
+def test_fast_tests_with_engines_are_a_group_and_slow_ones_are_one_for_each_directory_or_file(suite: Suite) -> None:
+    for name in ("llm", "multimodal", "serving"):
         slow = "@pytest.mark.slow\ndef test_slow(): pass"
         suite.add(f"integration/{name}/test_{name}.py", "def test_fast(): pass", slow)
 
     assert "  engines on vLLM\n" in suite.run_tier().stdout
     slow_run = suite.run_tier(tier=Tier.SLOW).stdout
-    assert all(f"  tests/integration/{name}\n" in slow_run for name in ("llm", "serving"))
+    groups = ("llm", "multimodal", "serving/test_serving.py")
+    assert all(f"  tests/integration/{group}\n" in slow_run for group in groups)
 
 
 @pytest.mark.slow
