@@ -14,6 +14,7 @@ from cornserve.cli.options import AppName, Json, Url, WaitTimeout
 if TYPE_CHECKING:
     from cornserve.app.record import AppView
     from cornserve.client import Client
+    from cornserve.client.deadline import Deadline
 
 
 MOVE_SECONDS: Final = 10.0
@@ -34,13 +35,16 @@ def restart(
 
     They move responses to the new ones where these continue them exactly, and finish their other requests.
     """
+    from cornserve.client.deadline import Deadline
+
     with open_client(ctx, url) as client:
         view = client.restart(app)
         moved_before = view.moved_streams
         if wait:
-            view = _until_restarted(client, view, timeout)
+            deadline = Deadline(timeout)
+            view = _until_restarted(client, view, deadline)
             if view.phase == "serving":
-                view = _until_moved(client, view)
+                view = _until_moved(client, view, Deadline(min(MOVE_SECONDS, deadline.left)))
     if json:
         print_json(view)
     if view.phase == "failed":
@@ -54,23 +58,22 @@ def restart(
         stderr().print(f"{view.left_invocations} running requests end on the old executors")
 
 
-def _until_restarted(client: Client, restarted: AppView, timeout: float | None) -> AppView:
+def _until_restarted(client: Client, restarted: AppView, deadline: Deadline) -> AppView:
     from cornserve.cli.progress_display import ProgressDisplay
 
     display, name = ProgressDisplay(), restarted.name
-    unfinished = f"{name} is still being restarted after {timeout} s: see `cornserve status {name}`"
+    unfinished = f"{name} is still being restarted after {deadline.seconds:g} s: see `cornserve status {name}`"
     with display.shown():
-        *_, view = display.follow(client.follow(restarted, timeout=timeout, on_outage=display.show), unfinished)
+        *_, view = display.follow(client.follow(restarted, timeout=deadline.limit, on_outage=display.show), unfinished)
         if view.phase != "failed":
             display.show(f"{name} has restarted")
     return view
 
 
-def _until_moved(client: Client, view: AppView) -> AppView:
-    """Returns the app when no request runs on the old executors, or after `MOVE_SECONDS`."""
-    until = time.monotonic() + MOVE_SECONDS
+def _until_moved(client: Client, view: AppView, deadline: Deadline) -> AppView:
+    """Returns the app when no request runs on the old executors, or at the deadline."""
     view = client.app(view.name)
-    while view.left_invocations and time.monotonic() < until:
+    while view.left_invocations and not deadline.is_over:
         time.sleep(POLL_SECONDS)
         view = client.app(view.name)
     return view

@@ -16,6 +16,7 @@ from cornserve.app.settings import MAX_REPLICAS
 from cornserve.cli.commands import app
 from cornserve.client.arguments import MAX_SECONDS
 from cornserve.control.store.sqlite_schema import create_database
+from tests.fake_time import FakeTime
 from tests.unit.gateway.sources import ECHO
 from tests.unit.http_server import StubResponse, StubServer, audio_response, json_response, sse_response
 
@@ -802,6 +803,25 @@ def test_a_restart_prints_the_requests_that_moved_and_those_that_did_not(
         "3 running responses moved to the new executors",
         "1 running requests end on the old executors",
     ]
+
+
+def test_a_restart_does_not_wait_beyond_its_timeout(
+    cli: CliRunner, server: StubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = FakeTime()
+    monkeypatch.setattr("cornserve.cli.restart.time", clock)
+    monkeypatch.setattr("cornserve.client.deadline.time", clock)
+    status = {"phase": "serving", "generation": 2}
+    view = {"name": "a", "uid": "u", "generation": 2, "version": 1, "spec": {"model": {"id": "/m"}}, "status": status}
+    server.on("POST /admin/v1/apps/a/restart", json_response(view | {"status": {}}))
+    server.on("GET /admin/v1/apps/a/events", sse_response(("put", view)))
+    server.on("GET /v1/models", json_response({"data": [{"id": "a", "uid": "u", "generation": 2}]}))
+    server.on("GET /admin/v1/apps/a", json_response(view | {"left_invocations": 1}))
+
+    result = cli.invoke(app, ["restart", "a", "--timeout", "3", "--url", server.url])
+
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (0, "1 running requests end on the old executors")
+    assert 3 <= clock.now < 4
 
 
 def test_exported_apps_are_imported(cli: CliRunner, server: StubServer, tmp_path: Path) -> None:
