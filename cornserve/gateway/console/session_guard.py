@@ -9,6 +9,7 @@ from typing import Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cornserve.gateway.errors import ApiError
+from cornserve.gateway.http.incomplete_response import close_incomplete
 from cornserve.gateway.http.request_id import REQUEST_ID, RequestId
 
 CHECK_SECONDS: Final = 1.0
@@ -41,10 +42,14 @@ async def call_during_session(
         error = ApiError(401, "the session has ended: sign in at the console", code="not_signed_in")
         if not response.is_started:
             raise error from None
+        if response.is_complete:
+            return
         if response.has_events:
             request_id: RequestId = scope["state"][REQUEST_ID]
             content = error.content_for(scope["path"], scope["headers"], request_id.value)
             await response.end(b"event: error\ndata: " + content + b"\n\n")
+        else:
+            close_incomplete(scope)
 
 
 class _SessionChecks:
@@ -75,16 +80,17 @@ class _SentResponse:
     def __init__(self, send: Send) -> None:
         self._send = send
         self.is_started = False
+        self.is_complete = False
         self.has_events = False
 
     async def send(self, message: Message) -> None:
+        await self._send(message)
         if message["type"] == "http.response.start":
             self.is_started = True
             content_type = dict(message["headers"]).get(b"content-type", b"")
             self.has_events = content_type.startswith(b"text/event-stream")
-        elif not message.get("more_body", False):
-            self.has_events = False
-        await self._send(message)
+        else:
+            self.is_complete = not message.get("more_body", False)
 
     async def end(self, last: bytes) -> None:
         await self._send({"type": "http.response.body", "body": last, "more_body": False})

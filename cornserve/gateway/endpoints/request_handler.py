@@ -24,6 +24,7 @@ from cornserve.gateway.endpoints.unknown_fields import unknown_fields_header
 from cornserve.gateway.errors import ApiError, AppCodeError
 from cornserve.gateway.http.admission import MemoryReservation
 from cornserve.gateway.http.disconnect import CancelOnDisconnect
+from cornserve.gateway.http.incomplete_response import close_incomplete
 from cornserve.gateway.http.request_id import REQUEST_ID, RequestIds
 from cornserve.gateway.http.response_body import send_chunk
 from cornserve.gateway.live.replica_prices import RequestCost, request_cost
@@ -166,7 +167,8 @@ class RequestHandler:
                 raise self.api_error(error) from None
             failure = self.api_error(error)
             if content_type != sse.CONTENT_TYPE:
-                return  # the server closes the connection of an incomplete response
+                close_incomplete(self._request.scope)
+                return
             await stream.send(encode_error(failure))
         finally:
             self._finish()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 from urllib.parse import unquote
+from weakref import ref
 
 from httptools import HttpParserError, HttpParserInvalidURLError, HttpParserUpgrade, HttpRequestParser, parse_url
 from uvicorn.config import Config
@@ -19,6 +20,7 @@ from uvicorn.server import ServerState
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.http.disconnect import CANCELLATION, RequestCancellation
 from cornserve.gateway.http.head_limits import CHUNK_FRAMING_BYTES, MAX_FRAMING_BYTES, MAX_HEAD_BYTES, RequestSize
+from cornserve.gateway.http.incomplete_response import CYCLE
 from cornserve.gateway.http.lingering import has_unread_data
 from cornserve.gateway.http.request_head import check_head, request_target, without_upgrade
 from cornserve.gateway.http.request_id import REQUEST_ID, RequestId
@@ -125,6 +127,7 @@ class HttpConnection(HttpToolsProtocol):
             return
         request_id = self.scope["state"][REQUEST_ID] = RequestId.of(self.headers)
         super().on_headers_complete()
+        self.scope["state"][CYCLE] = ref(self.cycle)
         self.cycle.default_headers = [*self.cycle.default_headers, *request_id.headers]
         if self.cycle.keep_alive:
             self.cycle.default_headers.append(self._keep_alive)

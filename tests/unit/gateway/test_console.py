@@ -21,7 +21,7 @@ from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.raw_http import post, raw_connection
 from tests.unit.gateway.running_gateway import GatewayOptions, with_gateway_options
-from tests.unit.gateway.sources import ECHO
+from tests.unit.gateway.sources import ECHO, SPEAKER
 from tests.waiting import until
 
 TOKEN, READER, KEY = "t" * 32, "r" * 32, "k" * 16
@@ -237,6 +237,7 @@ class TestWithTokens:
         assert (await gateway.get("/console/admin/v1/apps", headers={"cookie": cookie})).status_code == 401
 
 
+SPEECH = "/console/v1/audio/speech"
 INVOKE, SLOW = "/console/v1/apps/echo/invoke", {"text": "word " * 1000, "seconds": 100}
 STREAMS = [
     pytest.param("GET", "/console/admin/v1/overview/events", None, id="overview"),
@@ -269,6 +270,22 @@ class TestOpenStreams:
         assert json.loads(data.removeprefix("data: "))["error"]["code"] == "not_signed_in"
         assert (await gateway.get("/console/admin/v1/apps", headers=session)).status_code == 401
         assert (await gateway.get("/console/admin/v1/apps", headers=other)).status_code == 200
+
+    async def test_signing_out_cuts_off_a_response_that_is_not_a_stream_of_events(
+        self, gateway: httpx.AsyncClient, deploy: Deploy, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        await deploy(SPEAKER.replace("options.items())", "options.items()), seconds=100"))
+        session = await sign_in(gateway)
+        body = {"model": "speaker", "input": "word " * 500}
+
+        async with gateway.stream("POST", SPEECH, json=body, headers=session | CHANGE) as response:
+            parts = response.aiter_bytes()
+            assert await anext(parts)
+            await gateway.delete("/console/session", headers=session | CHANGE)
+            with pytest.raises(httpx.RemoteProtocolError):
+                [part async for part in parts]
+
+        assert "uvicorn.error" not in {record.name for record in caplog.records}
 
     async def test_a_stream_ends_when_its_session_expires(
         self, gateway: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch

@@ -105,7 +105,7 @@ async def test_an_app_without_audio_is_an_error(gateway: httpx.AsyncClient, depl
 
 
 async def test_a_failure_after_the_first_audio_closes_the_connection(
-    gateway: httpx.AsyncClient, deploy: Deploy
+    gateway: httpx.AsyncClient, deploy: Deploy, caplog: pytest.LogCaptureFixture
 ) -> None:
     await deploy(
         SPEAKER.replace("def speak(word):", "def speak(word):\n    assert '=' in word").replace('"speaker"', '"broken"')
@@ -114,6 +114,7 @@ async def test_a_failure_after_the_first_audio_closes_the_connection(
 
     with pytest.raises(httpx.RemoteProtocolError):
         await gateway.post(SPEECH, json=body)
+    assert "uvicorn.error" not in {record.name for record in caplog.records}
     response = await gateway.post(SPEECH, json=body | {"stream_format": "sse"})
 
     assert "event: error" in response.text
