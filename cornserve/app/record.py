@@ -251,8 +251,6 @@ class ReplicaMemory(BaseModel):
     """The KV caches that its engine has copied to or from shared memory since its start."""
     kv_copied_bytes: int = 0
     kv_copy_seconds: float = 0.0
-    engine: EngineTokens | None = None
-    """The tokens of a language model."""
 
 
 class AppView(BaseModel):

@@ -53,10 +53,9 @@ def app_report(app: AppView, now: datetime) -> Group:
         lines.append(Text.assemble("\n", (group.key, "bold"), f"  {group.ready} of {group.wanted} ready"))
         for replica in group.replicas:
             lines.append(Text.assemble("  ", describe_replica(replica)))
-    shown = [memory for memory in app.memory if memory.protocols or memory.resident or memory.kv_copies]
-    if shown:
+    if app.memory:
         lines.append(Text("\nmemory for tensors", "bold"))
-    for memory in shown:
+    for memory in app.memory:
         used, resident, limit = (f"{size / MIB:.0f}" for size in (memory.used, memory.resident, memory.limit))
         pulled = f"; pulls by {', '.join(memory.protocols)}" if memory.protocols else ""
         if memory.pulled_bytes:

@@ -8,7 +8,7 @@
 (`responses`, `sse`), retries (`retries`, `app_watch`) and errors (`errors`).
 """
 
-from cornserve.app.record import ReplicaLog, ReplicaMemory
+from cornserve.app.record import EngineTokens, ReplicaLog, ReplicaMemory
 from cornserve.client.async_client import AsyncClient
 from cornserve.client.client import Client
 from cornserve.client.errors import (
@@ -45,6 +45,7 @@ __all__ = [
     "DeployTargetError",
     "DeploymentError",
     "DisconnectedError",
+    "EngineTokens",
     "EventLoopError",
     "ReplicaLog",
     "ReplicaMemory",

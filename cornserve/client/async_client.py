@@ -16,7 +16,7 @@ from cornserve.app.costs import CostReport
 from cornserve.app.event import AppEvent
 from cornserve.app.graph import AppGraph
 from cornserve.app.overview import LiveApp, Overview
-from cornserve.app.record import AppView, ReplicaLog, UnreadableApp
+from cornserve.app.record import AppView, EngineTokens, ReplicaLog, UnreadableApp
 from cornserve.app.run_record import RunRecord
 from cornserve.app.spec import AppSpec
 from cornserve.client import calls, responses, retries
@@ -231,6 +231,10 @@ class AsyncClient:
             memory: also read the shared memory that the replicas have for tensors.
         """
         return await self._call(calls.app(name, memory), responses.app_view)
+
+    async def engines(self, app: str) -> dict[str, EngineTokens]:
+        """Returns the limits and the tokens of the engines of the app's language models, by replica."""
+        return await self._call(calls.engines(app), responses.engine_tokens)
 
     async def graph(self, app: str) -> AppGraph:
         """Returns the executor graph of the app: components, deployment options, request types and paths."""

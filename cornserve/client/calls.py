@@ -110,6 +110,10 @@ def app(name: str, memory: bool) -> ApiCall:
     return ApiCall("GET", f"{_app(name)}?memory=true" if memory else _app(name))
 
 
+def engines(app: str) -> ApiCall:
+    return ApiCall("GET", f"{_app(app)}/engines")
+
+
 def graph(app: str) -> ApiCall:
     return ApiCall("GET", f"{_app(app)}/graph")
 

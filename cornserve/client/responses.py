@@ -11,7 +11,7 @@ from pydantic_core import from_json
 from cornserve.app.costs import CostReport
 from cornserve.app.event import AppEvent
 from cornserve.app.overview import LiveApp, Overview
-from cornserve.app.record import AppView, ReplicaLog, UnreadableApp
+from cornserve.app.record import AppView, EngineTokens, ReplicaLog, UnreadableApp
 from cornserve.app.run_record import RunRecord
 from cornserve.client.errors import error_from_json, unexpected_response
 from cornserve.client.sse import ServerSentEvent
@@ -181,6 +181,10 @@ def live_app(document: Any) -> LiveApp:
     return LiveApp.model_validate(document)
 
 
+def engine_tokens(document: Any) -> dict[str, EngineTokens]:
+    return _ENGINE_TOKENS.validate_python(document)
+
+
 def replica_logs(document: Any) -> list[ReplicaLog]:
     return _REPLICA_LOGS.validate_python(document["replicas"])
 
@@ -199,6 +203,7 @@ def loaded_models(document: Any) -> list[LoadedModel]:
 
 _APP_VIEWS = TypeAdapter(list[AppView])
 _UNREADABLE_APPS = TypeAdapter(list[UnreadableApp])
+_ENGINE_TOKENS = TypeAdapter(dict[str, EngineTokens])
 _REPLICA_LOGS = TypeAdapter(list[ReplicaLog])
 _APP_EVENTS = TypeAdapter(list[AppEvent])
 _LOADED_MODELS = TypeAdapter(list[LoadedModel])

@@ -189,10 +189,10 @@ class Profiler:
         """Returns the tokens of the engines of the option, or an empty list if the gateway does not report them."""
         replicas = {replica.id for replica in app.group.replicas}
         try:
-            memory = self.client.app(app.name, memory=True).memory
+            engines = self.client.engines(app.name)
         except ClientError:  # Requests to the app will show why.
             return []
-        return [each.engine for each in memory if each.id in replicas and each.engine is not None]
+        return [engine for replica, engine in engines.items() if replica in replicas]
 
     def _start(self, item: WorkItem, running: RunningOption, progress: ProfilingProgress) -> _Memory:
         """Starts the replicas of an option. Returns their memory."""

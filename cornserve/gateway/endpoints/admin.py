@@ -18,7 +18,7 @@ from cornserve.app.event import AppEvent
 from cornserve.app.executor_names import check_executor_names
 from cornserve.app.graph import AppGraph, no_graph_reason
 from cornserve.app.load import with_all_paths
-from cornserve.app.record import AppView, FailureReason, Phase, ReplicaExit, ReplicaLog, UnreadableApp
+from cornserve.app.record import AppView, EngineTokens, FailureReason, Phase, ReplicaExit, ReplicaLog, UnreadableApp
 from cornserve.app.scale import Scale, ScaleError, scaled_spec
 from cornserve.app.spec import AppSpec, Restart
 from cornserve.app_host.describe import describe_app
@@ -41,6 +41,7 @@ from cornserve.gateway.endpoints.openapi import request_body
 from cornserve.gateway.endpoints.read_request import read_validated
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.live.app_view import app_view
+from cornserve.gateway.observe.engine_tokens import read_engine_tokens
 from cornserve.gateway.observe.replica_memory import read_replica_memory
 from cornserve.gateway.observe.scrape_targets import TargetGroup, scrape_targets
 from cornserve.gateway.suspension import clear_suspension
@@ -137,6 +138,12 @@ async def get_app(name: str, context: Context, memory: bool = False) -> AppView:
     """Returns an app, on request with the shared memory that its replicas have for tensors."""
     view = app_view(await _get(context.store, name), context)
     return view.model_copy(update={"memory": await read_replica_memory(view.status.groups)}) if memory else view
+
+
+@router.get("/apps/{name}/engines")
+async def get_engines(name: str, context: Context) -> dict[str, EngineTokens]:
+    """Returns the limits and the tokens of the engines of the app's language models, by replica."""
+    return await read_engine_tokens((await _get(context.store, name)).status.groups)
 
 
 @router.get("/apps/{name}/graph")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from prometheus_client.samples import Sample
 
-from cornserve.app.record import EngineTokens, GroupStatus, ReplicaMemory
+from cornserve.app.record import GroupStatus, ReplicaMemory
 from cornserve.gateway.observe.replica_reader import read_metrics
 
 _SLAB: Final = "cornserve_transport_slab_bytes"
@@ -17,17 +17,14 @@ _PROTOCOL: Final = "cornserve_transport_protocol"
 _PULLED: Final = "cornserve_transport_pulled_bytes"
 _KV_COPY: Final = "cornserve_llm_kv_copy_seconds"
 _KV_BYTES: Final = "cornserve_llm_kv_copied_bytes"
-_LIMIT: Final = "cornserve_llm_engine_limit"
-_PROMPT: Final = "cornserve_llm_request_prompt_tokens"
-_GENERATED: Final = "cornserve_llm_request_generation_tokens"
-_READ: Final = (_SLAB, _RESIDENT, _PROTOCOL, _PULLED, _KV_COPY, _KV_BYTES, _LIMIT, _PROMPT, _GENERATED)
+_READ: Final = (_SLAB, _RESIDENT, _PROTOCOL, _PULLED, _KV_COPY, _KV_BYTES)
 
 
 async def read_replica_memory(groups: Sequence[GroupStatus]) -> list[ReplicaMemory]:
-    """Returns the memory of each replica that answers, if it uses tensors, KV caches or a language model."""
+    """Returns the memory of each replica that answers, if it uses tensors or copies KV caches."""
     read = await read_metrics((replica for group in groups for replica in group.replicas), _READ)
     found = (_memory(id, samples) for id, samples in read.items())
-    return [each for each in found if each.protocols or each.resident or each.kv_copies or each.engine is not None]
+    return [each for each in found if each.protocols or each.resident or each.kv_copies]
 
 
 def _memory(id: str, samples: Sequence[Sample]) -> ReplicaMemory:
@@ -49,21 +46,4 @@ def _memory(id: str, samples: Sequence[Sample]) -> ReplicaMemory:
         kv_copies=int(total[f"{_KV_COPY}_count"]),
         kv_copied_bytes=int(total[f"{_KV_BYTES}_total"]),
         kv_copy_seconds=total[f"{_KV_COPY}_sum"],
-        engine=_engine(samples, total),
     )
-
-
-def _engine(samples: Sequence[Sample], total: Mapping[str, float]) -> EngineTokens | None:
-    limits = {sample.labels.get("limit"): int(sample.value) for sample in samples if sample.name == _LIMIT}
-    try:
-        return EngineTokens(
-            requests=int(total[f"{_PROMPT}_count"]),
-            prompt_tokens=int(total[f"{_PROMPT}_sum"]),
-            generated_tokens=int(total[f"{_GENERATED}_sum"]),
-            cache_tokens=limits["cache_tokens"],
-            block_size=limits["block_size"],
-            max_num_seqs=limits["max_num_seqs"],
-            max_num_batched_tokens=limits["max_num_batched_tokens"],
-        )
-    except KeyError:
-        return None

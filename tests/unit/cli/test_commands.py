@@ -666,7 +666,7 @@ def test_the_log_of_one_replica_is_shown(cli: CliRunner, server: StubServer) -> 
 
 def test_the_memory_of_replicas_is_shown(cli: CliRunner, server: StubServer) -> None:
     plain = {"id": "writer-1-x", "limit": 3 << 30, "resident": 20 << 20, "used": 4 << 20}
-    plain |= {"protocols": ["tcp"], "pulled_bytes": {}, "engine": None}
+    plain |= {"protocols": ["tcp"], "pulled_bytes": {}}
     copies = {"kv_copies": 7, "kv_copied_bytes": 48 << 20, "kv_copy_seconds": 0.25}
     nothing = dict.fromkeys(copies, 0)
     pulls = {"protocols": ["ucx", "tcp"], "pulled_bytes": {"ucx": 5 << 20}}

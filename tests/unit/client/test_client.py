@@ -89,6 +89,13 @@ def test_the_phase_is_that_of_the_deployed_generation(server: StubServer, client
     assert not client.app("a").settled
 
 
+def test_the_tokens_of_engines_are_read_by_replica(server: StubServer, client: Client) -> None:
+    limits = {"cache_tokens": 4096, "block_size": 16, "max_num_seqs": 8, "max_num_batched_tokens": 512}
+    tokens = {"requests": 3, "prompt_tokens": 300, "generated_tokens": 30, **limits}
+    server.on("GET /admin/v1/apps/a/engines", json_response({"llm-1": tokens}))
+    assert {replica: found.model_dump() for replica, found in client.engines("a").items()} == {"llm-1": tokens}
+
+
 def test_an_error_has_the_status_param_and_code_of_the_gateway(server: StubServer, client: Client) -> None:
     error = {"message": "missing field: 'text'", "type": "invalid_request_error", "param": "text", "code": "missing"}
     server.on("POST /v1/apps/a/invoke", json_response({"error": error}, 400))

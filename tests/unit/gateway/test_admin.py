@@ -79,6 +79,7 @@ async def test_the_memory_of_replicas_is_read_from_their_metrics(
     assert 0 < memory["writer"]["resident"] < 5 << 20
     assert memory["reader"]["resident"] == 0  # it has no slab yet
     assert all((each["protocols"], each["pulled_bytes"]) == (["tcp"], {}) for each in memory.values())
+    assert (await gateway.get("/admin/v1/apps/echo/engines")).json() == {}  # none of them is a language model
     for transport in (writer, reader):
         await transport.stop()
 

@@ -9,6 +9,7 @@ import pytest
 from cornserve.app.record import EngineTokens, GroupStatus
 from cornserve.gateway.live.replica_reports import ReplicaReport, read_reports
 from cornserve.gateway.observe import replica_reader
+from cornserve.gateway.observe.engine_tokens import read_engine_tokens
 from cornserve.gateway.observe.replica_memory import read_replica_memory
 from cornserve.gateway.observe.replica_reader import MAX_METRICS_BYTES, MAX_REPLICAS
 from tests.unit.gateway.answering_server import answering_server
@@ -68,7 +69,6 @@ async def test_values_that_are_not_finite_are_left_out() -> None:
 
 async def test_the_tokens_of_an_engine_are_read() -> None:
     values = (
-        b"cornserve_transport_slab_resident_bytes 0.0\n",
         b'cornserve_llm_engine_limit{limit="cache_tokens"} 4096.0\n',
         b'cornserve_llm_engine_limit{limit="block_size"} 16.0\n',
         b'cornserve_llm_engine_limit{limit="max_num_seqs"} 8.0\n',
@@ -79,9 +79,9 @@ async def test_the_tokens_of_an_engine_are_read() -> None:
     )
 
     async with answering_server(*values) as (url, _):
-        [memory] = await read_replica_memory([group_at([url])])
+        [tokens] = (await read_engine_tokens([group_at([url])])).values()
 
-    assert memory.engine == EngineTokens(
+    assert tokens == EngineTokens(
         requests=3,
         prompt_tokens=300,
         generated_tokens=30,
