@@ -204,14 +204,13 @@ async def get_logs(
     ids = dict.fromkeys([*exits, *(each.id for group in record.status.groups for each in group.replicas)])
     if replica in ids:
         return AppLogs(replicas=[await _replica_log(replica, lines, exits, context)])
-    gateways = await context.app_logs.last(name, lines)
+    gateways = await context.app_logs.last(name, lines, replica)
     if replica is None:
         return AppLogs(replicas=[*gateways, *[await _replica_log(id, lines, exits, context) for id in ids]])
-    found = [log for log in gateways if log.id == replica]
-    if not found:
+    if not gateways:
         message = f"{name} has no log of {replica!r}: `cornserve logs {name}` shows those that it has"
         raise ApiError(404, message, param="replica", code="replica_not_found")
-    return AppLogs(replicas=found)
+    return AppLogs(replicas=gateways)
 
 
 async def _replica_log(

@@ -32,23 +32,32 @@ class GatewayLogs:
         self._find_gateways = find_gateways
         self._token = token
 
-    async def last(self, app: str, count: int) -> list[ReplicaLog]:
-        """Returns the last lines of each gateway that has lines, or cannot be read."""
+    async def last(self, app: str, count: int, only: str | None = None) -> list[ReplicaLog]:
+        """Returns the last lines of each gateway that has lines, or cannot be read.
+
+        Args:
+            only: the id of the only log to read.
+        """
         if self._find_gateways is None:
             logs = [ReplicaLog(id="gateway", lines=self.own.last(app, count))]
         else:
             try:
-                logs = await self._read_all(await self._find_gateways(), app, count)
+                urls = [url for url in await self._find_gateways() if only in (None, _id(url))]
+                logs = await self._read_all(urls, app, count)
             except OSError as error:
                 message = f"cannot find the other gateways: {error}"
                 logs = [ReplicaLog(id="gateway", lines=self.own.last(app, count), error=message)]
-        return [log for log in logs if log.lines or log.error]
+        return [log for log in logs if (log.lines or log.error) and only in (None, log.id)]
 
     async def _read_all(self, urls: Sequence[str], app: str, count: int) -> list[ReplicaLog]:
         path = f"{APP_LOGS_PATH}/{app}"
         async with HttpReader(RESPONSE_SECONDS, self._token) as reader:
             answers = await read_gateways(reader, urls, path, _LINES.validate_json, {"lines": str(count)})
-        return [_log(f"gateway {url.removeprefix('http://')}", answer) for url, answer in answers.items()]
+        return [_log(_id(url), answer) for url, answer in answers.items()]
+
+
+def _id(url: str) -> str:
+    return f"gateway {url.removeprefix('http://')}"
 
 
 def _log(id: str, answer: list[str] | ReadError) -> ReplicaLog:

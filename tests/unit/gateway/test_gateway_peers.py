@@ -90,6 +90,20 @@ async def test_lines_of_an_app_are_those_of_all_gateways_and_a_gateway_that_cann
     assert error.error is not None
 
 
+async def test_the_lines_of_one_gateway_are_read_alone() -> None:
+    async with answering_server(b'["PRINT: corn"]') as (good, _), answering_server(b"[]") as (other, received):
+
+        async def find() -> list[str]:
+            return [good, other]
+
+        id = f"gateway {good.removeprefix('http://')}"
+        [log] = await GatewayLogs(find, "token").last("chat", 10, id)
+        without_gateway = await GatewayLogs(find, "token").last("chat", 10, "llm-1")
+
+    assert (log.id, log.lines) == (id, ["PRINT: corn"])
+    assert (without_gateway, len(received)) == ([], 0)
+
+
 async def test_the_addresses_of_gateways_are_kept_for_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter([["http://b", "http://a"], ["http://c"]])
 
