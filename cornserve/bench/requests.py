@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import cycle, repeat
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic_core import from_json
 
@@ -20,7 +20,7 @@ from cornserve_plan.bounded_file import read_bounded, read_bounded_lines
 from cornserve_tasklib.media import Modality
 
 MAX_MIB = 256
-"""Maximum size of a file of requests, whose lines are kept in memory."""
+"""Maximum size of a file of requests, which are kept in memory."""
 
 MAX_LINES = 1_000_000
 """Maximum number of requests in a file."""
@@ -127,13 +127,13 @@ def speech_body(text: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def dataset(path: Path, options: Mapping[str, Any]) -> Iterator[Any]:
     """Cycles through a file with one JSON object per line: `prompt` or `messages`, and options such as `max_tokens`."""
-    return _cycle(path, lambda line: _chat(line, options))
+    return cycle([_chat(place, entry, options) for place, entry in _lines(path)])
 
 
 def app_requests(path: Path) -> Iterator[Any]:
     """Repeats the request of a JSON file, or cycles through a file with one request per line (`.jsonl`)."""
     if path.suffix == ".jsonl":
-        return _cycle(path, _RequestLine.parse)
+        return cycle(read_requests(path))
     with _reading(path):
         text = read_bounded(path.expanduser(), MAX_MIB)
     return repeat(_json(text, str(path)))
@@ -141,7 +141,7 @@ def app_requests(path: Path) -> Iterator[Any]:
 
 def read_requests(path: Path) -> list[Any]:
     """Returns the requests of a file with one JSON request per line. Raises `RequestError`."""
-    return [line.parse() for line in _lines(path)]
+    return [request for _, request in _lines(path)]
 
 
 def count_media(body: Any) -> Counter[Modality]:
@@ -159,43 +159,21 @@ def count_media(body: Any) -> Counter[Modality]:
     return Counter()
 
 
-class _RequestLine(NamedTuple):
-    """A line of a file of requests."""
-
-    path: Path
-    number: int
-    content: bytes
-
-    @property
-    def place(self) -> str:
-        return f"{self.path}:{self.number}"
-
-    def parse(self) -> Any:
-        return _json(self.content, self.place)
-
-
-def _cycle(path: Path, create: Callable[[_RequestLine], Any]) -> Iterator[Any]:
-    """Cycles through the lines. They are parsed each time, because parsed ones take several times their size."""
-    lines = []
-    for line in _lines(path):
-        create(line)  # Raises at once for a line that is wrong.
-        lines.append(line)
-    return map(create, cycle(lines))
-
-
-def _chat(line: _RequestLine, options: Mapping[str, Any]) -> dict[str, Any]:
-    entry = line.parse()
+def _chat(place: str, entry: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     match entry:
         case {"messages": list()}:
             return {**options, **entry}
         case {"prompt": str(prompt)}:
             others = {name: value for name, value in entry.items() if name != "prompt"}
             return chat_body(prompt, {**options, **others})
-    raise RequestError(f'{line.place}: expected {{"prompt": "…"}} or {{"messages": […]}}')
+    raise RequestError(f'{place}: expected {{"prompt": "…"}} or {{"messages": […]}}')
 
 
-def _lines(path: Path) -> Iterator[_RequestLine]:
-    """Yields the lines that are not empty. Raises `RequestError` without any, for too many, or if reading fails."""
+def _lines(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yields the place and the JSON of each line that is not empty.
+
+    Raises `RequestError` without any, for too many, for invalid JSON, or if reading fails.
+    """
     found = 0
     with _reading(path):
         for number, content in enumerate(read_bounded_lines(path.expanduser(), MAX_MIB), start=1):
@@ -203,7 +181,8 @@ def _lines(path: Path) -> Iterator[_RequestLine]:
                 found += 1
                 if found > MAX_LINES:
                     raise RequestError(f"{path} has more than {MAX_LINES:,} requests: give fewer")
-                yield _RequestLine(path, number, content)
+                place = f"{path}:{number}"
+                yield place, _json(content, place)
     if not found:
         raise RequestError(f"{path} is empty: write at least one request to it")
 
