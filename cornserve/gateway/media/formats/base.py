@@ -42,6 +42,9 @@ class AudioHeader(NamedTuple):
         )
 
 
+MAX_TRACKS: Final = 64
+"""The tracks of a file. Readers search all of them for each of its parts."""
+
 Rotation = Literal[0, 90, 180, 270]
 """Degrees, clockwise."""
 
@@ -101,6 +104,10 @@ def truncated(name: str, problem: str = "has no end marker") -> MediaError:
 
 def truncated_header() -> MediaError:
     return MediaError("invalid", "truncated: the file ends in its header")
+
+
+def too_many_tracks(name: str) -> MediaError:
+    return broken(name, f"has more than {MAX_TRACKS} tracks")
 
 
 def no_sound(name: str) -> NoSoundError:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from cornserve.gateway.media.errors import MediaError
 from cornserve.gateway.media.formats.base import (
+    MAX_TRACKS,
     QUARTER_TURNS,
     AudioHeader,
     Rotation,
@@ -20,6 +21,7 @@ from cornserve.gateway.media.formats.base import (
     no_sound,
     too_many_frames,
     too_many_packets,
+    too_many_tracks,
     truncated,
     unsupported_audio_codec,
     unsupported_codec,
@@ -129,6 +131,8 @@ class _Movie:
 
     def read(self, box: IsoBox) -> None:
         if box.kind == b"trak":
+            if len(self.tracks) == MAX_TRACKS:
+                raise too_many_tracks("MP4")
             self.tracks.append(_MovieTrack())
         elif box.kind in _READERS:
             _READERS[box.kind](self, box)

@@ -10,6 +10,7 @@ from struct import unpack_from
 from typing import NamedTuple
 
 from cornserve.gateway.media.formats.base import (
+    MAX_TRACKS,
     AudioHeader,
     VideoFormat,
     VideoHeader,
@@ -17,6 +18,7 @@ from cornserve.gateway.media.formats.base import (
     no_sound,
     too_many_frames,
     too_many_packets,
+    too_many_tracks,
     truncated,
     unsupported_audio_codec,
     unsupported_audio_container,
@@ -190,6 +192,8 @@ class _Segment:
         self._cluster_time = self._integer(element)
 
     def _add_track(self, _: _Element) -> None:
+        if len(self.tracks) == MAX_TRACKS:
+            raise too_many_tracks("WebM")
         self.tracks.append(_SegmentTrack())
 
     def _read_number(self, element: _Element, track: _SegmentTrack) -> None:

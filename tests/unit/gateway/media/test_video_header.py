@@ -174,6 +174,10 @@ def test_tracks_without_pictures_are_limited() -> None:
 SMALL_PARTS: dict[str, Callable[[], bytes]] = {
     "boxes": lambda: box(b"ftyp", b"isom") + box(b"free") * 2_000_000,
     "elements": lambda: element(0x1A45DFA3, b"") + element(0x18538067, b"\xec\x80" * 8_000_000),
+    "tracks and boxes": lambda: box(b"ftyp", b"isom") + box(b"trak") * 20_000 + box(b"trex", bytes(16)) * 20_000,
+    "tracks and elements": lambda: (
+        element(0x1A45DFA3, b"") + element(0x18538067, b"\xae\x80" * 20_000 + b"\xa3\x84\x81\0\0\0" * 20_000)
+    ),
     "blocks": lambda: b"GIF89a" + bytes(7) + b"\x21\xfe" + b"\x01x" * 8_000_000,
 }
 
