@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from pydantic import ValidationError
@@ -23,11 +23,11 @@ MAX_ROUNDS = 16
 Body = TypeVar("Body")
 
 
-class _Place(NamedTuple):
-    """The place of an object in a body."""
+_Keys = tuple[str | None, ...]
+"""The keys from a body to an object. None: each element of a list."""
 
-    keys: Sequence[str | int]
-    kind: tuple[Any, Any]
+_Kind = tuple[str | None, str | None]
+"""The values of the fields that select the type of an object in a union."""
 
 
 def ignore_unknown_fields(scope: Scope) -> None:
@@ -74,42 +74,47 @@ def _remove_unknown(fields: Any, error: ValidationError, *, only_null: bool) -> 
         only_null: whether fields with a value are kept.
     """
     problems = error.errors(include_url=False, include_context=False, include_input=False)
-    removed: list[str] = []
+    unknown: dict[_Keys, dict[_Kind, dict[str, None]]] = {}
     for problem in problems:
         if problem["type"] == "extra_forbidden":
             *parents, name = problem["loc"]
-            removed += _remove(fields, name, _find(fields, parents), only_null)
-    return removed
+            keys, kind = _find(fields, parents)
+            unknown.setdefault(keys, {}).setdefault(kind, {})[str(name)] = None
+    return [path for keys, names in unknown.items() for path in _remove(fields, keys, names, only_null)]
 
 
-def _find(fields: Any, location: Sequence[Any]) -> _Place:
-    """Returns the place of an object, without the parts of its location that are tags of unions."""
-    keys: list[str | int] = []
+def _find(fields: Any, location: Sequence[Any]) -> tuple[_Keys, _Kind]:
+    """Returns the keys and the kind of an object, without the parts of its location that are tags of unions."""
+    keys: list[str | None] = []
     for part in location:
-        if (isinstance(fields, dict) and part in fields) or (isinstance(fields, list) and isinstance(part, int)):
+        if isinstance(fields, list) and isinstance(part, int):
+            fields = fields[part]
+            keys.append(None)
+        elif isinstance(fields, dict) and part in fields:
             fields = fields[part]
             keys.append(part)
-    return _Place(keys, _kind(fields))
+    return tuple(keys), _kind(fields)
 
 
-def _remove(fields: Any, name: Any, place: _Place, only_null: bool, path: str = "", depth: int = 0) -> list[str]:
-    """Removes a field of the object at a place, and of objects of its kind at this place in other elements of lists.
-    Returns their paths."""
-    if depth == len(place.keys):
-        if not isinstance(fields, dict) or name not in fields or _kind(fields) != place.kind:
-            return []
-        if only_null and fields[name] is not None:
-            return []
-        del fields[name]
-        return [f"{path}.{name}".removeprefix(".")]
-    key = place.keys[depth]
-    if isinstance(key, int) and isinstance(fields, list):
-        elements = [(f"{path}[{index}]", element) for index, element in enumerate(fields)]
-    else:
-        elements = [(f"{path}.{key}", fields[key])] if isinstance(fields, dict) and key in fields else []
-    return [found for at, element in elements for found in _remove(element, name, place, only_null, at, depth + 1)]
+def _remove(
+    fields: Any, keys: _Keys, names: Mapping[_Kind, Iterable[str]], only_null: bool, path: str = "", depth: int = 0
+) -> Iterator[str]:
+    """Removes fields, by the kind of the object, of all objects with these keys. Yields their paths."""
+    if depth == len(keys):
+        for name in names.get(_kind(fields), ()):
+            if isinstance(fields, dict) and name in fields and not (only_null and fields[name] is not None):
+                del fields[name]
+                yield f"{path}.{name}".removeprefix(".")
+        return
+    key = keys[depth]
+    if key is None and isinstance(fields, list):
+        for index, element in enumerate(fields):
+            yield from _remove(element, keys, names, only_null, f"{path}[{index}]", depth + 1)
+    elif key is not None and isinstance(fields, dict) and key in fields:
+        yield from _remove(fields[key], keys, names, only_null, f"{path}.{key}", depth + 1)
 
 
-def _kind(fields: Any) -> tuple[Any, Any]:
-    """Returns the fields that select the type of an object in a union."""
-    return (fields.get("type"), fields.get("role")) if isinstance(fields, dict) else (None, None)
+def _kind(fields: Any) -> _Kind:
+    given = (fields.get("type"), fields.get("role")) if isinstance(fields, dict) else (None, None)
+    type, role = (value if isinstance(value, str) else None for value in given)
+    return type, role

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterator
 from typing import Any
 
 import httpx2 as httpx
@@ -10,6 +11,8 @@ import pytest
 import pytest_asyncio
 from openai.types.responses import ResponseFunctionToolCall
 
+from cornserve.gateway.endpoints.openai.chat import ChatCompletionRequest
+from cornserve.gateway.endpoints.unknown_fields import validate_known
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.image_files import image_file
 from tests.unit.gateway.running_gateway import GatewayOptions, with_gateway_options
@@ -24,6 +27,16 @@ BODY = {
     "Käse: \r\nx": 1,
 }
 IGNORED = {"banana", "messages[0].content[0].color", "messages[0].mood", "K%C3%A4se%3A%20%0D%0Ax"}
+
+
+class CountedList(list[Any]):
+    """Counts how often Python code reads all of its elements."""
+
+    reads = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        self.reads += 1
+        return super().__iter__()
 
 
 @pytest_asyncio.fixture(scope="module", autouse=True, loop_scope="module")
@@ -55,6 +68,16 @@ async def test_unknown_fields_that_are_null_are_accepted_at_any_depth(gateway: h
 
     assert response.status_code == 200, response.text
     assert HEADER not in response.headers
+
+
+def test_a_list_is_searched_once_for_all_of_its_unknown_fields() -> None:
+    """The time for a large body must not grow with the number of different fields."""
+    messages = CountedList({"role": "user", "content": "hello", f"field_{number}": None} for number in range(50))
+
+    body = validate_known({}, {"model": "parrot", "messages": messages}, ChatCompletionRequest.model_validate)
+
+    assert len(body.messages) == 50
+    assert messages.reads == 1
 
 
 @with_gateway_options(GatewayOptions(ignores_unknown_fields=True))
