@@ -69,6 +69,8 @@ class TimedClient:
             sample.error = f"the connection broke: {type(error).__name__}"
         except ValueError:
             sample.error = "the response is not JSON"
+        except (AttributeError, LookupError, TypeError):
+            sample.error = "the response has an unknown format"
         sample.ended = clock()
 
     def _send(self, call: ApiCall) -> Any:
@@ -114,7 +116,7 @@ async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[ServerSentE
 def _has_output(choice: Any) -> bool:
     """Returns whether the choice contains text, a tool call or other output, not only its start, its finish reason
     or its audio."""
-    delta = choice.get("delta", choice)
+    delta = choice.get("delta", choice) or {}
     is_spoken = bool((delta.get("audio") or {}).get("transcript"))
     return is_spoken or any(
         value for name, value in delta.items() if name not in ("role", "index", "finish_reason", "audio")

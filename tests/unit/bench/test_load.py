@@ -64,7 +64,7 @@ async def test_tokens_are_the_servers_count_or_the_chunks(server: StubServer, cl
     server.on(CHAT, chunks(STARTS, ONE, TWO, USAGE))
     (sample,) = (await run_load(client)).statistics.samples
     assert (sample.chunks, sample.tokens, sample.prompt_tokens) == (2, 3, 7)
-    server.on(CHAT, chunks(STARTS, ONE, TWO))
+    server.on(CHAT, chunks(STARTS, ONE, TWO, {"choices": [{"index": 0, "delta": None}]}))
     (sample,) = (await run_load(client)).statistics.samples
     assert (sample.chunks, sample.tokens) == (2, 2)
 
@@ -104,6 +104,9 @@ async def test_speech_is_timed_to_its_first_audio(server: StubServer, client: Ti
         (chunks(ONE, cut=True), "the connection broke: ClientPayloadError"),
         (chunks(ONE, {"error": {"message": "it died", "code": "internal"}}), "ended with an error event: internal"),
         (StubResponse(b"data: {\n\n", type="text/event-stream"), "the response is not JSON"),
+        (chunks({"choices": None}), "the response has an unknown format"),
+        (chunks({"choices": [None]}), "the response has an unknown format"),
+        (chunks(delta_chunk(audio={"data": 1})), "the response has an unknown format"),
     ],
 )
 async def test_errors_are_counted_by_kind(
