@@ -42,8 +42,8 @@ class SseParser:
                 self._data.append(value)
             case "" if line:
                 return ServerSentEvent("comment")
-            case "" if self._data:
-                event = ServerSentEvent(self._name, "\n".join(self._data))
+            case "":
+                name, data = self._name, self._data
                 self._name, self._data = "message", []
-                return event
+                return ServerSentEvent(name, "\n".join(data)) if data else None
         return None

@@ -6,7 +6,7 @@ import pytest
 
 from cornserve.client.sse import ServerSentEvent, SseParser
 
-STREAM = 'data: {"a":\ndata: 1}\r\n\r\n: \n\nevent: error\ndata: Grüße\n\ndata: begun'.encode()
+STREAM = 'event: ping\n\ndata: {"a":\ndata: 1}\r\n\r\n: \n\nevent: error\ndata: Grüße\n\ndata: begun'.encode()
 EVENTS = [ServerSentEvent("message", '{"a":\n1}'), ServerSentEvent("comment"), ServerSentEvent("error", "Grüße")]
 
 
