@@ -57,7 +57,9 @@ class RepeatedOutput:
                 return
             key = output, self._normalized(output, item)
             if key in self._delivered:
-                self._delivered -= Counter([key])
+                self._delivered[key] -= 1
+                if not self._delivered[key]:
+                    del self._delivered[key]
             elif len(self._held) < self._max_held:
                 self._held.append((output, item))
             else:
