@@ -24,6 +24,7 @@ from cornserve.app.spec import AppSpec, Restart
 from cornserve.app_host.describe import describe_app
 from cornserve.app_host.description import AppDescription
 from cornserve.app_host.errors import AppLoadError, ForkServerError
+from cornserve.concurrency import gather_all
 from cornserve.control.store.base import (
     APPS,
     AlreadyExistsError,
@@ -206,7 +207,7 @@ async def get_logs(
         return AppLogs(replicas=[await _replica_log(replica, lines, exits, context)])
     gateways = await context.app_logs.last(name, lines, replica)
     if replica is None:
-        return AppLogs(replicas=[*gateways, *[await _replica_log(id, lines, exits, context) for id in ids]])
+        return AppLogs(replicas=[*gateways, *await gather_all(_replica_log(id, lines, exits, context) for id in ids)])
     if not gateways:
         message = f"{name} has no log of {replica!r}: `cornserve logs {name}` shows those that it has"
         raise ApiError(404, message, param="replica", code="replica_not_found")
