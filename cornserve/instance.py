@@ -17,6 +17,9 @@ from cornserve.home import Home
 from cornserve.process_id import ProcessId
 from cornserve.pull_protocol import PullProtocol
 
+LOCK_SECONDS = 5.0
+"""The time in which another command releases the home."""
+
 REWRITE_SECONDS = 1.0
 """The interval at which a running supervisor checks its instance file."""
 
@@ -111,7 +114,7 @@ class Instance(ProcessId):
 
 
 @contextmanager
-def lock_home(home: Home, *, timeout: float = 0) -> Iterator[int]:
+def lock_home(home: Home, *, timeout: float = LOCK_SECONDS) -> Iterator[int]:
     """Locks the home for this instance and yields the lock's file descriptor.
 
     A child process that inherits the descriptor holds the lock as well: the home is free after the last of these

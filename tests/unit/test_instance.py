@@ -60,7 +60,7 @@ def test_an_instance_file_that_is_not_a_file_is_ignored(home: Home, create: Call
 
 
 def test_a_home_can_be_locked_once(home: Home) -> None:
-    with lock_home(home), pytest.raises(HomeInUseError), lock_home(home):
+    with lock_home(home), pytest.raises(HomeInUseError), lock_home(home, timeout=0):
         pass
     with lock_home(home):
         pass
@@ -70,7 +70,7 @@ def test_a_child_that_inherits_the_lock_holds_it(home: Home) -> None:
     with lock_home(home) as lock:
         child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=[lock])
     with child:
-        with pytest.raises(HomeInUseError), lock_home(home):
+        with pytest.raises(HomeInUseError), lock_home(home, timeout=0):
             pass
         assert child.stdin is not None
         child.stdin.close()

@@ -18,9 +18,6 @@ from cornserve.instance import REWRITE_SECONDS, Instance, lock_home
 STOP_SECONDS = 60.0
 """Timeout for an instance to finish the requests in flight and to stop its executors."""
 
-LOCK_SECONDS = 5.0
-"""Timeout for another command to release the home."""
-
 
 @dataclass(frozen=True, slots=True)
 class ShutdownResult:
@@ -39,7 +36,7 @@ def shut_down(home: Home, *, keep_apps: bool, report: Callable[[str], None]) -> 
         report(f"stopping the instance at {instance.url}")
         _stop(instance, report)
     end_leftover_processes(home, report)
-    with lock_home(home, timeout=LOCK_SECONDS):
+    with lock_home(home):
         return _clean_up(home, instance, keep_apps, report)
 
 

@@ -31,9 +31,6 @@ from cornserve.observe.log_file import rotate
 
 READY_SECONDS = 60.0
 
-LOCK_SECONDS = 5.0
-"""Timeout for another command to release the home."""
-
 ReportCallback = Callable[[str], None]
 
 
@@ -161,7 +158,7 @@ def _locked(home: Home, report: ReportCallback) -> Iterator[int]:
     with ExitStack() as held:
         try:
             with _explained_file_errors(home):
-                lock = held.enter_context(lock_home(home, timeout=LOCK_SECONDS))
+                lock = held.enter_context(lock_home(home))
         except HomeInUseError as error:
             raise InstanceStartError(
                 f"{error}: wait until it has ended, or run `cornserve down --keep-apps`"
