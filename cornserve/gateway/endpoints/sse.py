@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
+from pydantic_core import to_json
 from starlette.types import Send
 
 from cornserve.gateway.http.admission import RequestAdmission
@@ -15,6 +17,11 @@ CONTENT_TYPE = "text/event-stream; charset=utf-8"
 def encode_event(data: bytes, name: str | None = None) -> bytes:
     """Returns one event. `data` is a single line, such as JSON."""
     return b"data: " + data + b"\n\n" if name is None else b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"
+
+
+def encode_typed_event(type: str, fields: Mapping[str, Any]) -> bytes:
+    """Returns an event whose JSON repeats its name as `type`."""
+    return encode_event(to_json({"type": type, **fields}), type)
 
 
 DONE = encode_event(b"[DONE]")

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator
 from functools import partial
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from annotated_types import MaxLen
 from fastapi import Request
@@ -160,17 +160,17 @@ async def _events(
     async for progress in _progress(session, request):
         if body.progress:
             step = {"step": progress.step, "steps": progress.steps, "image": progress.image}
-            yield _event(f"{prefix}.progress", step)
+            yield sse.encode_typed_event(f"{prefix}.progress", step)
         if progress.b64_json is not None:
             number = previews[progress.image]
             preview = {"b64_json": progress.b64_json, "partial_image_index": number, "image": progress.image}
-            yield _event(f"{prefix}.partial_image", preview | common | _properties(body))
+            yield sse.encode_typed_event(f"{prefix}.partial_image", preview | common | _properties(body))
             previews[progress.image] += 1
     images = await session.run(request, IMAGES)
     for number, image in enumerate(images.images):
         fields = {**common, **_properties(body, images.size), "usage": _openai_usage(images.usage)}
         completed = {**image.model_dump(), "image": number, **fields}
-        yield _event(f"{prefix}.completed", completed)
+        yield sse.encode_typed_event(f"{prefix}.completed", completed)
 
 
 async def _progress(session: Session, request: ImageRequest) -> AsyncGenerator[ImageProgress, None]:
@@ -178,10 +178,6 @@ async def _progress(session: Session, request: ImageRequest) -> AsyncGenerator[I
     if isinstance(progress, Stream):
         async for step in progress:
             yield step
-
-
-def _event(type: str, fields: dict[str, Any]) -> bytes:
-    return sse.encode_event(to_json({"type": type, **fields}), type)
 
 
 async def _image_list(body: CreateImageRequest, images: Images) -> bytes:

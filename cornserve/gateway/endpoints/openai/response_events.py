@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 from typing import Any, Literal
 
-from pydantic_core import to_json
-
 from cornserve.app.response_readers import Ending
 from cornserve.gateway.endpoints import sse
 from cornserve.gateway.endpoints.openai.response_objects import (
@@ -209,6 +207,6 @@ class ResponseEvents:
         return b"".join([self._encode_event(*event) for event in events])
 
     def _encode_event(self, type: str, fields: dict[str, Any]) -> bytes:
-        event = to_json({"type": type, "sequence_number": self._sent, **fields})
+        event = sse.encode_typed_event(type, {"sequence_number": self._sent, **fields})
         self._sent += 1
-        return sse.encode_event(event, type)
+        return event

@@ -5,10 +5,9 @@ from __future__ import annotations
 from base64 import b64decode
 from collections.abc import AsyncGenerator
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from fastapi import Request
-from pydantic_core import to_json
 
 from cornserve.app.response_readers import SPEECH, SPEECH_ENDING
 from cornserve.app.unused_fields import tracked
@@ -53,7 +52,7 @@ async def _events(request: SpeechRequest, session: Session) -> AsyncGenerator[by
     """Yields OpenAI's events."""
     async for chunk in _chunks(session, request):
         if chunk.audio:
-            yield _event("speech.audio.delta", {"audio": chunk.audio, "sample_rate": chunk.sample_rate})
+            yield sse.encode_typed_event("speech.audio.delta", {"audio": chunk.audio, "sample_rate": chunk.sample_rate})
     ending = await session.run(request, SPEECH_ENDING)
     usage = openai_usage(ending.usage)
     tokens = {
@@ -61,7 +60,7 @@ async def _events(request: SpeechRequest, session: Session) -> AsyncGenerator[by
         "output_tokens": usage["completion_tokens"],
         "total_tokens": usage["total_tokens"],
     }
-    yield _event("speech.audio.done", {"seconds": ending.seconds, "usage": tokens})
+    yield sse.encode_typed_event("speech.audio.done", {"seconds": ending.seconds, "usage": tokens})
 
 
 async def _chunks(session: Session, request: SpeechRequest) -> AsyncGenerator[SpeechChunk, None]:
@@ -73,7 +72,3 @@ async def _chunks(session: Session, request: SpeechRequest) -> AsyncGenerator[Sp
         if chunk.audio:
             session.record_audio()
         yield chunk
-
-
-def _event(type: str, fields: dict[str, Any]) -> bytes:
-    return sse.encode_event(to_json({"type": type, **fields}), type)
