@@ -6,8 +6,6 @@ import torch
 
 from cornserve_executors.talker.vocoder import FrameShape, Vocoder
 
-MAX_CHUNK_FRAMES = 16
-
 
 class CodeChunks(Vocoder[None]):
     """Takes the place of a vocoder, and returns codes, of the shape [groups, frames], in the place of samples."""
@@ -18,9 +16,6 @@ class CodeChunks(Vocoder[None]):
 
     def start(self, voice: str, seed: int) -> None:
         return None
-
-    def chunk_frames(self, decoded: int) -> int:
-        return min(decoded + 1, MAX_CHUNK_FRAMES)
 
     def decode(self, state: None, frames: torch.Tensor) -> torch.Tensor:
         return frames

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 
 import torch
 
-from cornserve_executors.talker.code_chunks import MAX_CHUNK_FRAMES
 from cornserve_executors.talker.engine import PublishCodes
 from cornserve_executors.talker.loader import load_codes_format
 from cornserve_executors.talker.prompt import ThinkerPrompt
 from cornserve_executors.talker.spoken_text import SpokenPart
+from cornserve_executors.talker.vocoder import MAX_CHUNK_FRAMES
 from cornserve_tasklib.seeds import seed_or_random
 from cornserve_tasklib.talker import SAMPLE_RATE, SpokenCodesInfo, TalkerRequest, TalkerResponse, TalkerTask
 

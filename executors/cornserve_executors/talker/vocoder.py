@@ -10,6 +10,8 @@ import torch
 
 State = TypeVar("State")
 
+MAX_CHUNK_FRAMES = 16
+
 
 @dataclass(frozen=True, slots=True)
 class FrameShape:
@@ -50,10 +52,10 @@ class Vocoder(ABC, Generic[State]):
     def start(self, voice: str, seed: int) -> State:
         """Returns the state of a new speech."""
 
-    @abstractmethod
     def chunk_frames(self, decoded: int) -> int:
         """Returns the size of the next chunk, after a number of decoded frames. The first chunks are small, so that the
         first samples arrive early."""
+        return min(decoded + 1, MAX_CHUNK_FRAMES)
 
     @abstractmethod
     def decode(self, state: State, frames: torch.Tensor) -> torch.Tensor:

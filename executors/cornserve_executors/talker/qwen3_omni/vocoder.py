@@ -13,9 +13,7 @@ from transformers.models.qwen3_omni_moe.modeling_qwen3_omni_moe import Qwen3Omni
 
 from cornserve_executors.talker.checkpoint import SpeechCheckpoint
 from cornserve_executors.talker.graphs import GraphedFunction
-from cornserve_executors.talker.vocoder import FrameShape, Vocoder
-
-MAX_CHUNK_FRAMES = 16
+from cornserve_executors.talker.vocoder import MAX_CHUNK_FRAMES, FrameShape, Vocoder
 
 _KERNEL = 7
 """The kernel size of the convolutions of transformers' vocoder."""
@@ -123,9 +121,6 @@ class Code2Wav(Vocoder[Code2WavState]):
         width = self._module.pre_transformer.layers[0].self_attn.head_dim
         shape = (config.num_hidden_layers, 2, config.num_key_value_heads, self._window, width)
         return Code2WavState(weight.new_zeros(shape), weight.new_zeros(1, 0, config.hidden_size))
-
-    def chunk_frames(self, decoded: int) -> int:
-        return min(decoded + 1, MAX_CHUNK_FRAMES)
 
     def decode(self, state: Code2WavState, frames: torch.Tensor) -> torch.Tensor:
         count, known = frames.shape[1], state.hidden.shape[1]
