@@ -21,9 +21,6 @@ from cornserve_tasklib.image_editing import SOURCE_PIXELS, ImageEditRequest
 from cornserve_tasklib.image_generation import MAX_SIDE, TOKEN_PIXELS
 from cornserve_tasklib.media import Image
 
-SMALL_PIXELS = 4_000_000
-"""Images with at most this decoded size do not wait for larger ones."""
-
 WARM_UP_EDIT = ImageEditRequest(prompt="corn", image=GREY_IMAGE, size="64x64", num_inference_steps=MIN_STEPS, seed=0)
 
 
@@ -36,7 +33,7 @@ class SourceImages:
 
     def __init__(self, image_processor: Any) -> None:
         self._image_processor = image_processor
-        self._decode_pools = DecodePools(SMALL_PIXELS)
+        self._decode_pools = DecodePools()
 
     async def scaled(self, image: Image, request_id: str) -> PIL.Image.Image:
         """Returns the image in the size in which the model reads it.

@@ -34,9 +34,6 @@ from cornserve_executors.vllm.processed_media import ProcessedMedium, medium_mar
 from cornserve_tasklib.engine import EngineSettings
 from cornserve_tasklib.media import MODALITIES, EncodedMedia, Media, MediaPart, Modality, Video
 
-SMALL_PIXELS = 4_000_000
-"""Media with at most this decoded size do not wait for larger ones."""
-
 Result = TypeVar("Result")
 
 
@@ -88,7 +85,7 @@ class ChatMedia:
         self._limits: Mapping[str, int] = {}
         self._markers: dict[Modality, list[int]] = {}
         """The prompt of a medium alone, before processing, for each modality that the model accepts."""
-        self._decode_pools = DecodePools(SMALL_PIXELS)
+        self._decode_pools = DecodePools()
         self._thread = processing_thread(renderer)
         if model_config.supports_multimodal_inputs:
             self._processor = renderer.get_mm_processor()

@@ -23,9 +23,10 @@ from vllm.renderers.online_renderer import OnlineRenderer
 from cornserve.concurrency import gather_all
 from cornserve.transport import TensorView
 from cornserve_executors.base import InvalidRequestError
-from cornserve_executors.llm.chat_media import SMALL_PIXELS, ChatMedia, RawMedia, ReceivedMedia, not_rendered
+from cornserve_executors.llm.chat_media import ChatMedia, RawMedia, ReceivedMedia, not_rendered
 from cornserve_executors.llm.connector import tensor_reference
 from cornserve_executors.llm.prompt_media import PromptMedium
+from cornserve_executors.media.decode_pool import SMALL_PIXELS
 from cornserve_executors.vllm.media_decoder import Decoded
 from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.media import Audio, Media, MediaPart, Modality

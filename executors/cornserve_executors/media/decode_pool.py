@@ -19,6 +19,9 @@ from cornserve_executors.media.cancellation import run_cancellable
 
 Result = TypeVar("Result")
 
+SMALL_PIXELS = 4_000_000
+"""Media with at most this number of decoded pixels or samples are small, by default."""
+
 MAX_SMALL_IMAGES = 3
 """Maximum number of full-size small images that are decoded at once: one in use, one ready, one in progress."""
 
@@ -80,11 +83,11 @@ class DecodePools:
     """A pool for small media and a pool for large ones.
 
     Args:
-        small_pixels: the largest number of pixels of a small image.
+        small_pixels: the largest number of pixels or samples of a small medium.
         initialize_thread: runs first in each thread.
     """
 
-    def __init__(self, small_pixels: int, initialize_thread: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, small_pixels: int = SMALL_PIXELS, initialize_thread: Callable[[], None] = lambda: None) -> None:
         cores = len(os.sched_getaffinity(0))
         self._small_pixels = small_pixels
 

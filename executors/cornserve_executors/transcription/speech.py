@@ -25,9 +25,6 @@ from cornserve_tasklib.media import Audio
 
 Samples: TypeAlias = npt.NDArray[np.float32]
 
-SMALL_SAMPLES = 4_000_000
-"""Audio with at most this number of samples does not wait for longer audio."""
-
 
 @dataclass(frozen=True, slots=True)
 class Clips:
@@ -56,7 +53,7 @@ class SpeechDecoder:
 
     def __init__(self, config: SpeechToTextConfig) -> None:
         self._config = config
-        self._pools = DecodePools(SMALL_SAMPLES)
+        self._pools = DecodePools()
 
     @asynccontextmanager
     async def clips(self, audio: Audio, owner: str) -> AsyncIterator[Clips]:
