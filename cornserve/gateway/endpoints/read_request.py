@@ -6,7 +6,7 @@ Between the steps, the event loop serves other requests.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
@@ -46,7 +46,7 @@ async def read_fields(
         find_slots: returns the media of the body.
     """
 
-    def validate(fields: Any) -> Body:
+    def rounds(fields: Any) -> Iterator[Body | None]:
         # OpenAI's clients send null for omitted fields.
         given = {name: value for name, value in fields.items() if value is not None} if type(fields) is dict else fields
         return validate_known(request.scope, given, body_type.model_validate)
@@ -55,12 +55,16 @@ async def read_fields(
     content = body.detach()
     try:
         if len(content) <= LARGE_BYTES:
-            return validate(parse_json(content))
+            *_, found = rounds(parse_json(content))
+            assert found is not None
+            return found
         large = LargeBodyReader(body, client_identity(request))
 
         async def read(json: Content) -> Body:
-            fields = await large.run(partial(parse_json, json))
-            return await large.run(partial(validate, fields))
+            steps = rounds(await large.run(partial(parse_json, json)))
+            while (found := await large.run(steps.__next__)) is None:
+                pass
+            return found
 
         return await large.read(content, read, find_slots)
     except ValidationError as error:

@@ -18,7 +18,7 @@ _SCOPE_KEY = "cornserve.unknown_fields"
 _MAX_HEADER_CHARACTERS = 1000
 
 MAX_ROUNDS = 16
-"""The number of times that a body is validated. Large ones take a second each time, in which the gateway waits."""
+"""The number of times that a body is validated before the last time."""
 
 Body = TypeVar("Body")
 
@@ -44,9 +44,11 @@ def unknown_fields_header(scope: Scope) -> dict[str, str]:
     return {HEADER: names[:_MAX_HEADER_CHARACTERS]}
 
 
-def validate_known(scope: Scope, fields: Any, validate: Callable[[Any], Body]) -> Body:
-    """Returns the body of these fields. Removes unknown ones from `fields` if they are null, as those that clients
-    return with items of a response, or if the request ignores them.
+def validate_known(scope: Scope, fields: Any, validate: Callable[[Any], Body]) -> Iterator[Body | None]:
+    """Yields the body of these fields last, and None after each round that has removed unknown ones from `fields`.
+
+    Unknown fields are removed if they are null, as those that clients return with items of a response, or if the
+    request ignores them.
 
     Raises:
         ValidationError: a field is not valid, or is unknown and not ignored.
@@ -54,7 +56,8 @@ def validate_known(scope: Scope, fields: Any, validate: Callable[[Any], Body]) -
     ignored: list[str] | None = scope.get(_SCOPE_KEY)
     for _ in range(MAX_ROUNDS):  # Some lists are validated until their first error.
         try:
-            return validate(fields)
+            yield validate(fields)
+            return
         except ValidationError as error:
             if error.error_count() > MANY_PROBLEMS:
                 raise
@@ -63,7 +66,8 @@ def validate_known(scope: Scope, fields: Any, validate: Callable[[Any], Body]) -
                 ignored += removed
             if not removed or len(ignored or ()) > MANY_PROBLEMS:
                 raise
-    return validate(fields)
+        yield None
+    yield validate(fields)
 
 
 def _remove_unknown(fields: Any, error: ValidationError, *, only_null: bool) -> list[str]:
