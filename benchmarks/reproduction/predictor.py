@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from benchmarks.reproduction.accuracy import PredictionComparison, accuracy, calibrated, comparisons
 from benchmarks.reproduction.markdown import prose, table
-from cornserve_planner.profiles.accuracy import PredictionComparison, accuracy, calibrated, comparisons
 
 
 def section() -> str:

@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 from benchmarks.reproduction.markdown import prose, table
 from benchmarks.reproduction.published import PublishedFigures
-from cornserve_planner.profiles.architecture import Architectures, DecoderShape
-from cornserve_planner.profiles.transfer_feasibility import (
+from benchmarks.reproduction.transfer_feasibility import (
     PCIE_4,
     TransferRatio,
     embedding_bytes,
     kv_cache_bytes,
     transfer_feasibility,
 )
+from cornserve_planner.profiles.architecture import Architectures, DecoderShape
 
 TEXT_TOKENS = 128
 BATCH = 128

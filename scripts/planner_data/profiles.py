@@ -17,7 +17,6 @@ from cornserve_planner.profiles.gpus import GpuCatalog
 from cornserve_planner.profiles.profile import MixEntry, ModelProfile, OptionProfile, Throughput
 from cornserve_planner.profiles.roofline import GpuMachine, decode_seconds, encode, generate_seconds, prefill
 from cornserve_planner.profiles.sourced_value import SourcedValue, Tag, Unit
-from cornserve_planner.profiles.transfer_feasibility import embedding_bytes, kv_cache_bytes
 
 OUT = Path(__file__).parents[2] / "planner/cornserve_planner/profiles/data/models"
 GPU = "A100-80GB"
@@ -357,10 +356,8 @@ def weights(model: str, component: str) -> SourcedValue:
 
 
 def cache(model: str, tokens: int) -> SourcedValue:
-    decoder = ARCHITECTURES[model].decoder()
-    return figure(
-        kv_cache_bytes(decoder, tokens + OUTPUT), "bytes", "predicted", f"[H Eq. 1], {tokens + OUTPUT} tokens in BF16"
-    )
+    values = ARCHITECTURES[model].decoder().kv_values_per_token * (tokens + OUTPUT)
+    return figure(values * 2, "bytes", "predicted", f"[H Eq. 1], {tokens + OUTPUT} tokens in BF16")
 
 
 def embeddings(model: str, component: str) -> SourcedValue | None:
@@ -368,7 +365,7 @@ def embeddings(model: str, component: str) -> SourcedValue | None:
     if tokens is None:
         return None
     hidden = ARCHITECTURES[model].decoder().hidden
-    return figure(embedding_bytes(hidden, tokens), "bytes", "predicted", f"embeddings of {tokens} tokens in BF16")
+    return figure(hidden * tokens * 2, "bytes", "predicted", f"embeddings of {tokens} tokens in BF16")
 
 
 def size(value: float) -> SourcedValue:

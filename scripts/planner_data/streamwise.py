@@ -1,4 +1,4 @@
-"""Condenses StreamWise's measurements of FLUX and Wan 2.1 into profiles that the planner ships.
+"""Condenses StreamWise's measurements of FLUX and Wan 2.1 into profiles, for the reproduction's check of predictions.
 
 python scripts/planner_data/streamwise.py DIRECTORY
 
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from cornserve_planner.profiles.profile import BatchLatency, ModelProfile, OptionProfile
 
-OUT = Path(__file__).parents[2] / "planner/cornserve_planner/profiles/data/models"
+OUT = Path(__file__).parents[2] / "benchmarks/reproduction/latencies"
 GPUS = {"NVIDIA A100-SXM4-80GB": "A100-80GB", "NVIDIA H100 80GB HBM3": "H100", "NVIDIA H200": "H200"}
 SOURCE = "StreamWise {} (https://github.com/Azure/realtimevideogen, MIT), median of the runs"
 NOTE = (

@@ -13,7 +13,7 @@ from cornserve_planner.profiles.sourced_value import Tag
 
 DEFAULT_ERRORS: dict[Tag, float] = {"measured": 0.05, "published": 0.05, "predicted": 0.4}
 """Relative standard errors of rates that state none. Predictions are typically wrong by a factor of 1.4 to 1.6
-(`profiles/accuracy.py`)."""
+(`benchmarks/reproduction/accuracy.py`)."""
 
 _WEIGHT: dict[Tag, int] = {"measured": 0, "published": 1, "predicted": 2}
 

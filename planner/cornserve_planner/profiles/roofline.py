@@ -5,7 +5,7 @@ with keys, weights with values); a causal mask halves the number of pairs.
 
 The time of a computation is the larger of its compute time and its memory time, each at a fraction of the datasheet's
 peak. The model ignores kernels, scheduling, CPU preprocessing and communication between GPUs, so it estimates the
-possible and not the actual performance. `accuracy` measures the difference.
+possible and not the actual performance. `benchmarks/reproduction/accuracy.py` measures the difference.
 """
 
 from __future__ import annotations

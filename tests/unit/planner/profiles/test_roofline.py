@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.reproduction.accuracy import accuracy, calibrated, comparisons
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.profiles.accuracy import accuracy, calibrated, comparisons
 from cornserve_planner.profiles.architecture import Architectures, DecoderShape
 from cornserve_planner.profiles.gpus import GpuCatalog, GpuDatasheet
 from cornserve_planner.profiles.roofline import (

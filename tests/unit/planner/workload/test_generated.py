@@ -13,7 +13,6 @@ from cornserve_planner.requests.request import WorkloadRequest
 from cornserve_planner.workload.added_modalities import AddedModalities, LogNormal, add_modalities
 from cornserve_planner.workload.azure_trace import azure_lmm_2024
 from cornserve_planner.workload.clients import ClientPool, mean_sizes
-from cornserve_planner.workload.controlled import CORNSERVE_TABLE_3, ControlledWorkload
 from cornserve_planner.workload.servegen import generate_requests
 
 
@@ -117,15 +116,6 @@ def test_a_request_without_an_image_gets_one() -> None:
     assert request.images[0].tokens == 600
 
 
-def test_a_controlled_workload_has_requests_of_one_size() -> None:
-    requests = CORNSERVE_TABLE_3["fewer images"].generate(10, 500, seed=1)
-
-    assert len(requests) == pytest.approx(5000, rel=0.05)
-    assert {(request.text_tokens, request.output_tokens) for request in requests} == {(100, 100)}
-    assert np.mean([len(request.images) for request in requests]) == pytest.approx(0.6, abs=0.02)
-    assert {(image.width, image.height) for request in requests for image in request.images} == {(1920, 1080)}
-
-
 @pytest.mark.parametrize(
     ("make", "error"),
     [
@@ -137,11 +127,6 @@ def test_a_controlled_workload_has_requests_of_one_size() -> None:
         (lambda: AddedModalities(video=1.5), "video: must be a probability, not 1.5"),
         (lambda: LogNormal(0), "mean: must be at least 1, not 0"),
         (lambda: LogNormal(1, -1), "cv: must be a finite number of at least 0, not -1"),
-        (lambda: ControlledWorkload(-0.1, 1, 1), "images: must be a finite number of at least 0, not -0.1"),
-        (
-            lambda: CORNSERVE_TABLE_3["standard"].generate(1, float("nan")),
-            "seconds: must be a finite number greater than 0, not nan",
-        ),
     ],
 )
 def test_invalid_workloads_are_rejected(make: object, error: str) -> None:

@@ -1,7 +1,6 @@
 """Bytes that executors transfer, and the feasibility of a transfer over a link [H §4.1, §4.2].
 
-The position of the cut determines the size: embeddings after an encoder, keys and values of all layers after a prefill,
-hidden states after a thinker.
+The position of the cut determines the size: embeddings after an encoder, keys and values of all layers after a prefill.
 """
 
 from __future__ import annotations
@@ -31,17 +30,6 @@ def embedding_bytes(hidden: int, tokens: int, bytes_per_value: float = BYTES) ->
     require_positive("hidden", hidden)
     require_positive("tokens", tokens)
     return hidden * tokens * bytes_per_value
-
-
-def hidden_state_bytes(decoder: DecoderShape, tokens: int, states: int = 1, bytes_per_value: float = BYTES) -> float:
-    """Returns the bytes of the hidden states that a thinker sends to a talker.
-
-    Args:
-        states: states per token: 1 for one layer, 2 for one layer and the token's embedding (as in Qwen2.5-Omni's
-            talker).
-    """
-    require_positive("tokens", tokens)
-    return decoder.hidden * tokens * states * bytes_per_value
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from pathlib import Path
+from typing import Final, Literal
 
 from cornserve_planner.profiles.architecture import Architecture, Architectures, DiffusionTransformerShape
 from cornserve_planner.profiles.gpus import GpuCatalog
@@ -21,6 +22,9 @@ from cornserve_planner.profiles.roofline import GpuMachine, decode_seconds, deno
 TEXT_TOKENS, OUTPUT_TOKENS = 1000, 100
 MEDIA_TOKENS = {"image_encoder": 600, "video_encoder": 10_000, "audio_encoder": 200}
 """Token counts of [C Table 1, footnote 2]."""
+
+LATENCIES: Final = Path(__file__).parent / "latencies"
+"""Profiles of StreamWise's measurements, which `scripts/planner_data/streamwise.py` writes."""
 
 Kind = Literal["encoder", "language model", "diffusion", "diffusion on several GPUs"]
 
@@ -152,7 +156,7 @@ def _streamwise() -> Iterator[PredictionComparison]:
     gpus, models = GpuCatalog.shipped(), Architectures.shipped()
     for name in ("flux.1-dev", "wan2.1-i2v-14b"):
         dit = models[name].diffusion()
-        for entry in ModelProfile.shipped(name).for_option("dit"):
+        for entry in ModelProfile.read(LATENCIES / f"{name}.json").for_option("dit"):
             machine = GpuMachine(gpus[entry.gpu], entry.gpus)
             for curve in entry.latency:
                 work = denoise(dit, *_positions_and_steps(curve.requests, dit))
