@@ -13,21 +13,13 @@ from cornserve_planner.inputs.request_targets import GoodputTargets
 from cornserve_planner.plan_file.document import PlanFile
 from cornserve_planner.simulation.event_queue import EventQueue
 from cornserve_planner.simulation.executor_model import ExecutorModel
+from cornserve_planner.simulation.load_search import highest_load
 from cornserve_planner.simulation.request_run import RequestRun, StageInvocation
 from cornserve_planner.simulation.serving import ServingSimulation
 from cornserve_planner.simulation.serving_settings import ServingSettings
 from cornserve_planner.simulation.simulated_request import SimulatedRequest, read_load
 from cornserve_policies.admission import Refusal
 from cornserve_policies.registry import DEFAULT_ROUTING, routing_policy
-
-PRECISION = 1.02
-"""The largest ratio of two rates between which the goodput is."""
-
-STEP = 1.3
-"""The ratio of two rates while the goodput is not known between two."""
-
-LEAST = 1 / 64
-"""A goodput below this part of the first rate counts as 0."""
 
 MOST_REQUESTS = 20_000
 """Requests that decide among the best candidates."""
@@ -100,25 +92,7 @@ class Replay:
         Args:
             guess: the rate that is tried first.
         """
-        most = system.bound
-        met, missed, rate = 0.0, 0.0, min(guess, most)
-        while not missed or not met:
-            if self.meets(system, rate, first, last):
-                met = rate
-                if rate >= most:
-                    return met
-                rate = min(rate * STEP, most)
-            else:
-                missed, rate = rate, rate / STEP
-                if rate < guess * LEAST:
-                    return 0.0
-        while missed > met * PRECISION:
-            middle = sqrt(met * missed)
-            if self.meets(system, middle, first, last):
-                met = middle
-            else:
-                missed = middle
-        return met
+        return highest_load(lambda rate: self.meets(system, rate, first, last), guess, system.bound)
 
     def interval(self, system: ReplayedSystem, guess: float) -> GoodputInterval:
         """Returns the goodput with its interval, from blocks of all requests."""

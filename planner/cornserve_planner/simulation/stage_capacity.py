@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
-from math import inf, sqrt
 from random import Random
 from statistics import fmean
 from typing import NamedTuple
@@ -12,21 +11,13 @@ from typing import NamedTuple
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.simulation.event_queue import EventQueue
 from cornserve_planner.simulation.executor_model import ExecutorModel
+from cornserve_planner.simulation.load_search import PRECISION, STEP, highest_load
 from cornserve_planner.simulation.request_run import StageInvocation
 from cornserve_planner.simulation.running_cells import start_engine
 from cornserve_planner.simulation.serving import ServingSimulation
 from cornserve_planner.simulation.simulated_request import SimulatedRequest
 from cornserve_planner.simulation.stage_runner import new_job
 from cornserve_policies.attainment import ATTAINMENT
-
-PRECISION = 1.02
-"""The largest ratio of two loads between which the capacity is."""
-
-STEP = 1.3
-"""The ratio of two loads while the capacity is not known between two."""
-
-LEAST = 1 / 64
-"""A capacity below this part of the highest throughput counts as 0."""
 
 
 class StageCapacity(NamedTuple):
@@ -117,23 +108,13 @@ def _capacity(stage: _Stage) -> float:
         seconds = _seconds(stage.invocations, stage.model, [each / load for each in arrivals])
         return sum(each <= stage.limit for each in seconds) >= ATTAINMENT * len(seconds)
 
-    met, missed = 0.0, inf
-    load = most / STEP
-    while not met:
-        if meets(load):
-            met = load
-        elif load < most * LEAST:
-            raise InvalidInputError(
-                f"--autoscale {stage.option}",
-                f"its part of --ttft is {stage.limit:.3g} s, which it meets at no load: raise --ttft",
-            )
-        else:
-            missed, load = load, load / STEP
-    missed = min(missed, most)
-    while missed > met * PRECISION:
-        middle = sqrt(met * missed)
-        met, missed = (middle, missed) if meets(middle) else (met, middle)
-    return met
+    load = highest_load(meets, most / STEP, most / PRECISION)
+    if not load:
+        raise InvalidInputError(
+            f"--autoscale {stage.option}",
+            f"its part of --ttft is {stage.limit:.3g} s, which it meets at no load: raise --ttft",
+        )
+    return load
 
 
 def _seconds(invocations: Sequence[StageInvocation], model: ExecutorModel, arrivals: Sequence[float]) -> list[float]:
