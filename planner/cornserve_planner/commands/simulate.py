@@ -5,29 +5,15 @@ The command imports its dependencies when it runs, so that `--help` and shell co
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import inf
 from pathlib import Path
-from time import monotonic
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from cornserve_planner.commands.plan_from import read_app
+from cornserve_planner.commands.simulation_run import read_plan, replay_decisions, run_simulation
 from cornserve_planner.errors import PlannerError
-from cornserve_planner.terminal import (
-    parse_bandwidth,
-    parse_count,
-    parse_settings,
-    require_libraries,
-    show,
-    write_file,
-)
-
-if TYPE_CHECKING:
-    from cornserve_planner.plan_file.document import PlanFile
-    from cornserve_planner.simulation.racks import RackTopology
-    from cornserve_planner.simulation.simulation_result import SimulationRequest, SimulationResult
+from cornserve_planner.terminal import parse_bandwidth, parse_count, parse_settings, require_libraries
 
 SIMULATE_EXAMPLES = [
     "cornserve simulate plan.json",
@@ -39,11 +25,6 @@ SIMULATE_EXAMPLES = [
     "cornserve simulate --replay ~/.local/share/cornserve/decisions/gateway-123.jsonl",
     "cornserve simulate plan.json --bandwidth 100Gbit/s --transfer image_encoder=4300800 --stream audio_generator",
 ]
-
-PROGRESS_SECONDS = 1.0
-
-TIMES = ("window_seconds=", "shrink_seconds=", "dwell_seconds=")
-"""The times of `--autoscale`, as in `cornserve deploy`."""
 
 
 def complete_routing(incomplete: str) -> list[str]:
@@ -219,21 +200,27 @@ def simulate(
     if replay is not None:
         if plan is not None:
             raise PlannerError("--replay: excludes PLAN: a log contains all that its decisions read")
-        _replay(replay, routing, json)
+        replay_decisions(replay, routing, json)
         return
     if plan is None:
         raise PlannerError("PLAN: is missing: give a plan file, an app, or a log with --replay")
+    from cornserve_planner.commands.simulation_settings import (
+        parse_autoscaling,
+        parse_failure,
+        parse_racks,
+        parse_startup,
+    )
     from cornserve_planner.files.output_file import check_output
     from cornserve_planner.simulation.serving_settings import ServingSettings
-    from cornserve_planner.simulation.simulation_report import simulation_report
     from cornserve_planner.simulation.simulation_result import SimulationRequest
     from cornserve_policies.registry import DEFAULT_ROUTING
 
+    autoscaled, times = parse_autoscaling(autoscale or [])
     settings = ServingSettings(
         gateways=gateways,
         gateway_seconds=gateway_seconds,
         bandwidth=None if bandwidth is None else parse_bandwidth(bandwidth, "--bandwidth"),
-        racks=None if racks is None else _parse_racks(racks),
+        racks=None if racks is None else parse_racks(racks),
         latency=latency,
         transfers=parse_settings("--transfer", "OPTION=BYTES, a name and a number", transfer, float),
         binds_late=late_binding,
@@ -244,21 +231,16 @@ def simulate(
         refuses=refuse,
         adapts=adapt,
         most_gpus=inf if most_gpus is None else most_gpus,
-        autoscaled=_parse_autoscaled([text for text in autoscale or [] if not text.startswith(TIMES)]),
-        autoscaling_times=parse_settings(
-            "--autoscale",
-            "OPTION=RATE or a time such as window_seconds=20",
-            [text for text in autoscale or [] if text.startswith(TIMES)],
-            float,
-        ),
-        startup=None if startup is None else _parse_startup(startup),
+        autoscaled=autoscaled,
+        autoscaling_times=times,
+        startup=None if startup is None else parse_startup(startup),
         seed=seed,
-        failures=tuple(_parse_failure(each) for each in fail or ()),
+        failures=tuple(parse_failure(each) for each in fail or ()),
     )
     if plot is not None:
         check_output("--plot", plot, (".svg", ".png", ".pdf"))
     request = SimulationRequest(
-        plan=_read_plan(
+        plan=read_plan(
             context,
             plan,
             parse_settings("--replicas", "OPTION=N, a name and a whole number", replicas, parse_count),
@@ -276,10 +258,7 @@ def simulate(
         seed=seed,
         settings=settings,
     )
-    result = _simulate(request)
-    show(result.as_document, lambda: simulation_report(result), json=json)
-    if plot is not None:
-        write_file(plot, lambda path: _draw(result, path))
+    run_simulation(request, plot, json=json)
 
 
 def fit_steps(
@@ -300,112 +279,3 @@ def fit_steps(
 
     step = fit_option(ModelProfile.read(profile), option, prompt, output, cache_tokens)
     typer.echo(yaml.safe_dump({"step": step.model_dump()}, sort_keys=False, width=1000), nl=False)
-
-
-def _read_plan(
-    context: typer.Context,
-    target: str,
-    replicas: Mapping[str, int],
-    *,
-    gpus: int | None,
-    rate: float | None,
-    workload: Path | None,
-    profile: Path | None,
-) -> PlanFile:
-    """Returns the plan of a file, or makes one for a model or an app."""
-    from cornserve_planner.plan_file.document import PlanFile
-
-    if target.endswith(".json"):
-        if replicas or gpus is not None:
-            raise PlannerError("--gpus, --replicas: are those of the plan file: remove them, or give an app")
-        return PlanFile.read(Path(target))
-    from cornserve_planner.model.document import ModelDocument
-    from cornserve_planner.model.shipped import shipped_models
-    from cornserve_planner.planning.given_plan import plan_replicas
-    from cornserve_planner.planning.model_plan import make_plan
-    from cornserve_planner.planning.request import PlanRequest
-
-    model: str | ModelDocument = target
-    if target not in shipped_models() and not target.endswith((".yaml", ".yml")):
-        model = ModelDocument.parse(read_app(context, target, None), source=f"{target}.json")
-    request = PlanRequest(model, gpus=gpus, rate=rate if gpus is None else None, workload=workload, profile=profile)
-    if not replicas:
-        return make_plan(request).file
-    if gpus is not None:
-        raise PlannerError("--gpus, --replicas: give one of them")
-    return plan_replicas(request, replicas)
-
-
-def _replay(log: Path, routing: str | None, json: bool) -> None:
-    """Prints the repeated decisions. Fails if some differ, unless another policy makes them."""
-    from cornserve_planner.simulation.decision_replay import DecisionReplay
-    from cornserve_planner.simulation.replay_report import replay_document, replay_report
-
-    result = DecisionReplay(routing).run(log)
-    show(lambda: replay_document(result), lambda: replay_report(result), json=json)
-    if result.different and routing is None:
-        raise PlannerError(f"{log.name}: {result.different.total()} decisions are not repeated")
-
-
-def _draw(result: SimulationResult, path: Path) -> None:
-    from cornserve_planner.drawing.plot import draw_times
-    from cornserve_planner.simulation.time_series import time_charts
-
-    if not result.measurements.completed:
-        raise PlannerError("--plot: no request completed, so the plot would be empty")
-    draw_times(path, time_charts(result))
-
-
-def _parse_failure(text: str) -> tuple[str, float]:
-    """Returns the option and the seconds of `OPTION@SECONDS`."""
-    option, _, seconds = text.rpartition("@")
-    try:
-        return option, float(seconds)
-    except ValueError:
-        raise PlannerError(f"--fail must be OPTION@SECONDS, such as encoder@60, not {text!r}") from None
-
-
-def _parse_autoscaled(texts: list[str]) -> dict[str, float | None]:
-    """Returns the rates of options. None: it follows from the target."""
-    found: dict[str, float | None] = dict.fromkeys(text for text in texts if "=" not in text)
-    given = [text for text in texts if "=" in text]
-    rates = parse_settings("--autoscale", "OPTION=RATE, a name and a number", given, float)
-    if len(found) + len(rates) < len(texts) or found.keys() & rates.keys():
-        raise PlannerError("--autoscale: an option is given twice: remove one of them")
-    return found | rates
-
-
-def _parse_startup(text: str) -> tuple[float, ...]:
-    try:
-        return tuple(float(each) for each in text.split(","))
-    except ValueError:
-        raise PlannerError(f"--startup must be seconds, such as 30 or 25,30,60, not {text!r}") from None
-
-
-def _parse_racks(text: str) -> RackTopology:
-    """Returns the racks of `GPUS:RATE:SECONDS`."""
-    from cornserve_planner.simulation.racks import RackTopology
-
-    gpus, _, rest = text.partition(":")
-    rate, _, seconds = rest.partition(":")
-    try:
-        bandwidth = parse_bandwidth(rate, "--racks")
-        return RackTopology(parse_count(gpus), bandwidth, float(seconds))
-    except ValueError:
-        raise PlannerError(f"--racks must be GPUS:RATE:SECONDS, such as 72:3.2Tbit/s:5e-6, not {text!r}") from None
-
-
-def _simulate(request: SimulationRequest) -> SimulationResult:
-    """Runs the simulation, and prints its progress to stderr once per second."""
-    from cornserve_planner.simulation.simulation_result import simulate_plan
-
-    started = printed = monotonic()
-
-    def update(seconds: float, requests: int) -> None:
-        nonlocal printed
-        now = monotonic()
-        if now - printed >= PROGRESS_SECONDS:
-            printed = now
-            typer.echo(f"{requests:,} requests, {seconds:.4g} simulated seconds in {now - started:.3g} s", err=True)
-
-    return simulate_plan(request, update)
