@@ -8,11 +8,14 @@ from typing import Any, Final
 from cornserve.app.plan import AppPlan
 from cornserve.app.settings import ExecutorOverride
 from cornserve.app.spec import AppSpec
+from cornserve_tasklib.llm import LLMTask
+from cornserve_tasklib.prefill_decode import DecodeTask, PrefillTask
+from cornserve_tasklib.thinker import ThinkerTask
 
 StepLimits = Mapping[str, int]
 """Values of `max_num_seqs` and `max_num_batched_tokens`."""
 
-ENGINES: Final = {"LLMTask": "llm", "ThinkerTask": "thinker", "PrefillTask": "prefill", "DecodeTask": "decode"}
+ENGINES: Final = {task.__name__: task.executor for task in (LLMTask, ThinkerTask, PrefillTask, DecodeTask)}
 """The executors whose options contain the limits, by unit task."""
 
 

@@ -6,7 +6,7 @@ import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from pydantic import JsonValue, ValidationError
 
@@ -17,7 +17,6 @@ from cornserve.app.plan import AppPlan
 from cornserve.app.settings import DEFAULT_FILENAME, AppPolicies, ExecutorOverride
 from cornserve.app.source import SourceError, load_app_source, unload_app
 from cornserve.app.spec import AppModel, AppSource, AppSpec
-from cornserve.app.step_limits import StepLimits, with_step_limits
 from cornserve.client.errors import DeployTargetError
 from cornserve.task.errors import DefinitionError
 from cornserve.validation_errors import describe_all
@@ -27,6 +26,9 @@ from cornserve_policies.registry import DEFAULT_ROUTING
 from cornserve_tasklib.hub import is_hub_id
 from cornserve_tasklib.media_options import MediaOptions
 from cornserve_tasklib.model_summary import ModelSummary
+
+if TYPE_CHECKING:
+    from cornserve.app.step_limits import StepLimits
 
 MAX_SOURCE_MIB = 16
 
@@ -109,6 +111,7 @@ def resolve_target(
     if plan is None:
         return target
     from cornserve.app.load import with_all_paths
+    from cornserve.app.step_limits import with_step_limits
     from cornserve.client.plan_reader import read_plan
     from cornserve_tasklib.prefill_decode import DecodeTask
 

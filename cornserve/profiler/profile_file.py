@@ -21,8 +21,7 @@ from cornserve_planner.profiles.profile import (
 )
 from cornserve_planner.profiles.sourced_value import SourcedValue
 from cornserve_planner.simulation.step_fit import fit_steps
-
-LLM_TASK = "LLMTask"
+from cornserve_tasklib.llm import LLMTask
 
 MIN_LEVELS = 3
 """The numbers of requests in flight from which a step model follows."""
@@ -98,7 +97,7 @@ def _needs_all(measured: MixMeasurement, components: tuple[str, ...]) -> bool:
 
 def _step(name: str, results: OptionResults, components: tuple[str, ...], source: str) -> StepSeconds | None:
     """Returns the step model of a language model in one component: others take time that tokens do not determine."""
-    if results.task != LLM_TASK or len(components) > 1:
+    if results.task != LLMTask.__name__ or len(components) > 1:
         return None
     for measured in results.measurements:
         if measured.tokens is None:
