@@ -11,7 +11,7 @@ from pydantic import AllowInfNan, BaseModel, ConfigDict, Field, model_validator
 from cornserve.app.adaptation_status import MixtureProposal, PlanProposal
 from cornserve.app.plan import AppPlan
 from cornserve.app.settings import MAX_EXECUTOR_OVERRIDES, MAX_REPLICAS, ExecutorName, HoldSeconds
-from cornserve.app.spec import AppSpec, SpecChanges
+from cornserve.app.spec import AppSpec
 from cornserve_policies.mixture import MAX_RUNNING_CELLS, cells_for_gpus, cells_for_rate
 
 
@@ -36,7 +36,8 @@ class Scale(BaseModel):
     executors: dict[ExecutorName, Annotated[int, Field(ge=1, le=MAX_REPLICAS)]] | None = Field(
         default=None, min_length=1, max_length=MAX_EXECUTOR_OVERRIDES
     )
-    """The numbers of replicas of single executors, by name. The others keep theirs."""
+    """The numbers of replicas of single executors, by name. The others keep theirs. In an app with a plan, they are
+    those of all cells together."""
     rate: Annotated[float, Gt(0), AllowInfNan(False)] | None = None
     """The requests per second to serve with cells on the fewest GPUs."""
     gpus: int | None = Field(default=None, ge=1)
@@ -93,25 +94,30 @@ def scaled_spec(
 
 
 def _resized_spec(name: str, spec: AppSpec, scale: Scale, proposal: MixtureProposal | PlanProposal | None) -> AppSpec:
-    if scale.replicas is not None or scale.executors is not None:
+    if scale.executors is not None:
+        return spec.changed(executor_replicas={**spec.executor_replicas, **scale.executors})
+    if scale.replicas is not None:
         if spec.is_planned:
             raise ScaleError(
-                scale.given_field,
-                f"the app {name!r} has a plan: scale it to a rate or a number of GPUs, or deploy it with replicas",
+                "replicas",
+                f"the app {name!r} has a plan: scale single executors, or the app to a rate or a number of GPUs, or "
+                "deploy it with replicas",
             )
-        return spec.changed(**_scaled_replicas(spec, scale))
+        if scale.replicas == 0:
+            return spec.changed(replicas=0)
+        return spec.changed(replicas=scale.replicas, executor_replicas={})
     if spec.plan is None:
         raise ScaleError(
             scale.given_field, f"the app {name!r} has no plan: scale its replicas, or deploy it with a plan"
         )
     if scale.approve is None:
-        return spec.changed(plan=_scaled_plan(spec.plan, scale))
+        return spec.changed(plan=_scaled_plan(spec.plan, scale), executor_replicas={})
     if proposal is None:
         raise ScaleError(
             "approve",
             f"no change of the app {name!r} waits for an approval: `cornserve status {name}` shows the one that does",
         )
-    return spec.changed(plan=_approved_plan(spec.plan, proposal))
+    return spec.changed(plan=_approved_plan(spec.plan, proposal), executor_replicas={})
 
 
 def _approved_plan(plan: AppPlan, proposal: MixtureProposal | PlanProposal) -> AppPlan:
@@ -120,14 +126,6 @@ def _approved_plan(plan: AppPlan, proposal: MixtureProposal | PlanProposal) -> A
     if proposal.obstacle:
         raise ScaleError("approve", f"the plan cannot replace the running one: {proposal.obstacle}")
     return proposal.plan
-
-
-def _scaled_replicas(spec: AppSpec, scale: Scale) -> SpecChanges:
-    """Returns the changed fields. A number for each executor replaces those of single executors, unless it is 0."""
-    if scale.executors is not None:
-        return {"executor_replicas": {**spec.executor_replicas, **scale.executors}}
-    assert scale.replicas is not None
-    return {"replicas": scale.replicas, "executor_replicas": {}} if scale.replicas else {"replicas": 0}
 
 
 def _scaled_plan(plan: AppPlan, scale: Scale) -> AppPlan:

@@ -107,8 +107,10 @@ class AppSource(SpecModel):
 class Restart(SpecModel):
     """A request for a restart, in the way of `kubectl rollout restart`."""
 
-    id: RestartId
+    id: RestartId = ""
     """Any text. Another one replaces the executors of the app, or starts a failed app again."""
+    executors: dict[ExecutorName, RestartId] = Field(default_factory=dict, max_length=MAX_EXECUTOR_OVERRIDES)
+    """Texts for single executors, by name, instead of `id`. Another one replaces only this executor."""
 
 
 class SpecChanges(TypedDict, total=False):
@@ -136,7 +138,9 @@ class AppSpec(SpecModel):
     executor_replicas: dict[ExecutorName, Annotated[int, Field(ge=1, le=MAX_REPLICAS)]] = Field(
         default_factory=dict, max_length=MAX_EXECUTOR_OVERRIDES
     )
-    """Numbers of replicas of single executors, by name. The others have `replicas`."""
+    """Numbers of replicas of single executors, by name. The others have `replicas`, or those of the plan. In an app
+    with a plan, the number is that of all cells together: a single cell keeps at least one replica, and each of
+    several cells those of the plan."""
     policies: AppPolicies = AppPolicies()
     """The policies of the app, by name. A change restarts nothing."""
     held_until: AwareDatetime | None = None
@@ -150,8 +154,8 @@ class AppSpec(SpecModel):
     )
     """Settings of the executors of the app, by name. `*` applies to all; the settings of a named executor win."""
     plan: AppPlan | None = None
-    """Cells with their replicas, and the probabilities of paths. It replaces all numbers of replicas and the shares of
-    paths. `cornserve deploy APP --plan FILE` writes it."""
+    """Cells with their replicas, and the probabilities of paths. It replaces `replicas` and the shares of paths.
+    `cornserve deploy APP --plan FILE` writes it."""
     planning: PlanningInputs | None = None
     """The inputs of the plan: a budget or a rate, the workload and the profile. Without a plan, the controller makes it
     from them and sets `plan`; with `policies.adaptation`, it makes another one when the mix of the request types has
@@ -166,18 +170,6 @@ class AppSpec(SpecModel):
             f"{_UNPLANNED} || !has(self.replicas) || self.replicas == 1",
             "a plan has the replicas of the executors: remove the replicas or the plan",
             field="replicas",
-        ),
-        SpecRule(
-            lambda spec: not spec.is_planned or not spec.executor_replicas,
-            f"{_UNPLANNED} || !has(self.executorReplicas) || self.executorReplicas.size() == 0",
-            "a plan has the replicas of the executors: remove the numbers of replicas or the plan",
-            field="executor_replicas",
-        ),
-        SpecRule(
-            lambda spec: not spec.is_planned or spec.policies.autoscaling is None,
-            f"{_UNPLANNED} || !has(self.policies) || !has(self.policies.autoscaling)",
-            "a plan determines the replicas: use policies.adaptation, or remove the plan",
-            field="policies.autoscaling",
         ),
     )
 
@@ -216,10 +208,9 @@ class AppSpec(SpecModel):
         """The name of the file in stack traces of the app's code."""
         return DEFAULT_FILENAME if self.source is None else self.source.filename
 
-    @property
-    def restart_id(self) -> str:
-        """The id of the last restart, or an empty text. Another one replaces the executors."""
-        return "" if self.restart is None else self.restart.id
+    def restart_of(self, executor: str) -> str:
+        """Returns the id of the last restart of an executor, or an empty text. Another one replaces the executor."""
+        return "" if self.restart is None else self.restart.executors.get(executor, self.restart.id)
 
     @property
     def is_planned(self) -> bool:

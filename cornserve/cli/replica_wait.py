@@ -42,7 +42,7 @@ def _size(view: AppView) -> str:
     from cornserve_plan.plan import describe_cells
 
     plan = view.spec.plan
+    numbers = [f"{number} of {name}" for name, number in sorted(view.spec.executor_replicas.items())]
     if plan is None:
-        numbers = [f"{number} of {name}" for name, number in sorted(view.spec.executor_replicas.items())]
         return ", ".join([f"{view.spec.replicas} replicas of each executor", *numbers])
-    return f"cells for {plan.rate:.4g} requests/s: {describe_cells(plan.counts)}"
+    return ", ".join([f"cells for {plan.rate:.4g} requests/s: {describe_cells(plan.counts)}", *numbers])

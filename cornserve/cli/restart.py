@@ -26,19 +26,23 @@ POLL_SECONDS: Final = 0.2
 def restart(
     ctx: typer.Context,
     app: AppName,
+    executor: Annotated[
+        list[str] | None,
+        typer.Option("--executor", metavar="NAME", help="Restart only this executor. Can be repeated."),
+    ] = None,
     timeout: WaitTimeout = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the new executors serve.")] = True,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Restart the executors of an app. The running ones serve until the new ones are ready.
+    """Restart the executors of an app, or some of them. The running ones serve until the new ones are ready.
 
     They move responses to the new ones where these continue them exactly, and finish their other requests.
     """
     from cornserve.client.deadline import Deadline
 
     with open_client(ctx, url) as client:
-        view = client.restart(app)
+        view = client.restart(app, executor or [])
         moved_before = view.moved_streams
         if wait:
             deadline = Deadline(timeout)

@@ -22,7 +22,11 @@ def scale(
     ] = None,
     executor: Annotated[
         list[str] | None,
-        typer.Option("--executor", metavar="NAME=N", help="Replicas of one executor: --executor llm=3."),
+        typer.Option(
+            "--executor",
+            metavar="NAME=N",
+            help="Replicas of one executor, in an app with a plan those of all its cells: --executor llm=3.",
+        ),
     ] = None,
     rate: Annotated[
         float | None,
@@ -63,7 +67,7 @@ def scale(
     sizes = len(given) + approve + bool(executor)
     if sizes > 1 or (not sizes and hold is None):
         raise CliError(
-            "give the number of replicas or --executor, or for an app with a plan one of --rate, --gpus and --approve"
+            "give --executor or the number of replicas, or for an app with a plan one of --rate, --gpus and --approve"
         )
     if approve and hold is not None:
         raise CliError("--hold: an approved change follows the load: remove --hold or --approve")

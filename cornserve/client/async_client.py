@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack
@@ -269,9 +269,12 @@ class AsyncClient:
         """Runs the cells that the app's adaptation to its load proposes. Does not wait: see `scale`."""
         return await self._call(calls.approve(app), responses.app_view)
 
-    async def restart(self, app: str) -> AppView:
-        """Restarts the executors of the app, by a new generation. Does not wait: see `follow`."""
-        return await self._call(calls.restart(app), responses.app_view)
+    async def restart(self, app: str, executors: Sequence[str] = ()) -> AppView:
+        """Restarts the executors of the app, or those with these names, by a new generation.
+
+        Does not wait: see `follow`.
+        """
+        return await self._call(calls.restart(app, executors), responses.app_view)
 
     async def delete(self, app: str) -> None:
         await self._call(calls.delete(app), responses.json_document)

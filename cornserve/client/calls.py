@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import httpx2 as httpx
 from pydantic import BaseModel
@@ -82,8 +82,9 @@ def approve(app: str) -> ApiCall:
     return ApiCall("PUT", f"{_app(app)}/scale", encode_json("approve", {"approve": True}))
 
 
-def restart(app: str) -> ApiCall:
-    return ApiCall("POST", f"{_app(app)}/restart")
+def restart(app: str, executors: Sequence[str]) -> ApiCall:
+    path, query = f"{_app(app)}/restart", urlencode([("executor", name) for name in executors])
+    return ApiCall("POST", f"{path}?{query}" if query else path)
 
 
 def history(app: str) -> ApiCall:

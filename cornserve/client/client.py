@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack
@@ -265,9 +265,12 @@ class Client:
         """Runs the cells that the app's adaptation to its load proposes. Does not wait: see `scale`."""
         return self._call(calls.approve(app), responses.app_view)
 
-    def restart(self, app: str) -> AppView:
-        """Restarts the executors of the app, by a new generation. Does not wait: see `follow`."""
-        return self._call(calls.restart(app), responses.app_view)
+    def restart(self, app: str, executors: Sequence[str] = ()) -> AppView:
+        """Restarts the executors of the app, or those with these names, by a new generation.
+
+        Does not wait: see `follow`.
+        """
+        return self._call(calls.restart(app, executors), responses.app_view)
 
     def delete(self, app: str) -> None:
         self._call(calls.delete(app), responses.json_document)

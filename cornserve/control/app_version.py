@@ -126,7 +126,10 @@ class AppVersion:
     def _groups_of(self, plan: AppPlan) -> list[dict[str, ExecutorGroup]]:
         """Returns the groups of each cell of a plan with the same options, by executor key."""
         assert self.plan is not None
-        return cell_groups(plan, self.plan.executors, self.spec, self.executor_specs, self.owner)
+        spec = self.spec
+        if plan is not spec.plan:  # Other cells have the replicas of the plan.
+            spec = spec.model_copy(update={"executor_replicas": {}})
+        return cell_groups(plan, self.plan.executors, spec, self.executor_specs, self.owner)
 
     @cached_property
     def route(self) -> Route:

@@ -39,26 +39,49 @@ def cell_groups(
         executors: the key of the executor of each option.
     """
     types = {key: plan.options[option].gpu_type for option, key in executors.items()}
+    planned = {name: by_executor(cell.replicas, executors) for name, cell in plan.running_cells}
+    replicas = _scaled_cells(planned, specs, app.executor_replicas)
     # An app that adapts may use its cells up to their rates.
     share = plan.target_share if app.policies.adaptation is None else 1.0
 
     def groups(name: str, cell: PlanCell) -> dict[str, ExecutorGroup]:
-        replicas = by_executor(cell.replicas, executors)
         loads = by_executor({option: load * share for option, load in cell.loads.items()}, executors)
-        executor_cell = _executor_cell(name, replicas, owner)
+        executor_cell = _executor_cell(name, planned[name], owner)
         return {
             key: ExecutorGroup(
                 _restarted(specs[key], app),
-                count,
+                replicas[name, key],
                 load=loads.get(key),
                 pod=_pod(specs[key], app, types[key]),
                 cell=executor_cell,
                 owners=(owner,),
             )
-            for key, count in replicas.items()
+            for key in planned[name]
         }
 
     return [groups(name, cell) for name, cell in plan.running_cells]
+
+
+def _scaled_cells(
+    planned: Mapping[str, Mapping[str, int]], specs: Mapping[str, ExecutorSpec], totals: Mapping[str, int]
+) -> dict[tuple[str, str], int]:
+    """Returns the replicas of each executor in each cell, by the name of the cell and the key of the executor.
+
+    An executor with a total has it in all cells together, in proportion to the plan. Each cell keeps at least one
+    replica, and a cell that is not shared, whose replicas are placed together, those of the plan.
+
+    Args:
+        planned: the planned replicas, by the same names and keys.
+        totals: by the name of the executor.
+    """
+    counts = {(cell, key): count for cell, replicas in planned.items() for key, count in replicas.items()}
+    scaled = dict(counts)
+    for executor, total in totals.items():
+        places = [(cell, key) for cell, key in counts if specs[key].executor == executor]
+        scaled.update({(cell, key): counts[cell, key] if cell else 1 for cell, key in places})
+        for _ in range(total - sum(scaled[place] for place in places) if places else 0):
+            scaled[max(places, key=lambda place: counts[place] / (scaled[place] + 1))] += 1
+    return scaled
 
 
 def _executor_cell(name: str, replicas: Mapping[str, int], owner: AppOwner) -> ExecutorCell | None:
@@ -76,7 +99,7 @@ def _restarted(spec: ExecutorSpec, app: AppSpec) -> ExecutorSpec:
         config=spec.config,
         gpus=spec.gpus,
         has_tensors=spec.has_tensors,
-        restart=app.restart_id,
+        restart=app.restart_of(spec.executor),
     )
 
 

@@ -129,7 +129,7 @@ class InitialPlans:
         plan = _on_measured_type(result.plan, record.spec).model_copy(
             update={"planned_from": record.spec.planning_digest}
         )
-        changes: SpecChanges = {"model": spec.model}
+        changes: SpecChanges = {"model": spec.model, "executor_replicas": {}}
         limited, plan = with_step_limits(spec, plan, result.step_limits)
         if limited.executors != spec.executors:
             loaded = await self._load(replace(record, spec=limited))

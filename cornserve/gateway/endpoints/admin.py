@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from typing import Annotated
 from uuid import uuid4
 
 from fastapi import APIRouter, Query, Request
@@ -20,6 +21,7 @@ from cornserve.app.graph import AppGraph, no_graph_reason
 from cornserve.app.load import with_all_paths
 from cornserve.app.record import AppView, EngineTokens, FailureReason, Phase, ReplicaExit, ReplicaLog, UnreadableApp
 from cornserve.app.scale import Scale, ScaleError, scaled_spec
+from cornserve.app.settings import ExecutorName
 from cornserve.app.spec import AppSpec, Restart
 from cornserve.app_host.describe import describe_app
 from cornserve.app_host.description import AppDescription
@@ -112,11 +114,16 @@ async def scale(name: str, request: Request, context: Context) -> AppView:
 
 
 @router.post("/apps/{name}/restart")
-async def restart(name: str, context: Context) -> AppView:
-    """Restarts the app's executors by a new generation. The running ones serve until the new ones are ready."""
+async def restart(
+    name: str, context: Context, executor: Annotated[list[ExecutorName] | None, Query()] = None
+) -> AppView:
+    """Restarts the app's executors by a new generation: all of them, or those with these names.
+
+    The running ones serve until the new ones are ready.
+    """
     while True:
         record = await _get(context.store, name)
-        spec = record.spec.model_copy(update={"restart": new_restart()})
+        spec = record.spec.model_copy(update={"restart": _restarted(record, executor or [])})
         with suppress(ConflictError, NotFoundError):
             return app_view(await context.store.update_spec(APPS, name, spec, record.version), context)
 
@@ -289,13 +296,31 @@ def new_restart() -> Restart:
     return Restart(id=uuid4().hex[:8])
 
 
+def _restarted(record: AppRecord, executors: Sequence[str]) -> Restart:
+    """Returns a restart of all executors of an app, or of those with these names. Raises `ApiError`."""
+    restart, before, known = new_restart(), record.spec.restart or Restart(), _executors_of(record)
+    if not executors:
+        return restart
+    for name in executors:
+        if known and name not in known:
+            message = f"the app has no executor {name!r}: choose from {', '.join(sorted(known))}"
+            raise ApiError(400, message, param="executor", code="unknown_executor")
+    kept = {name: id for name, id in before.executors.items() if name in known}
+    return Restart(id=before.id, executors=kept | dict.fromkeys(executors, restart.id))
+
+
 def _has_failed(record: AppRecord) -> bool:
     return record.status.phase is Phase.FAILED and record.status.generation == record.generation
 
 
+def _executors_of(record: AppRecord) -> set[str]:
+    """Returns the names of the app's executors. They are unknown while it is loaded for the first time."""
+    return {group.executor for group in record.status.groups}
+
+
 def _check_scaled_executors(spec: AppSpec, record: AppRecord) -> None:
     """Checks the names of scaled executors. Raises `ApiError`. An app that is still loaded has no known executors."""
-    executors = {group.executor for group in record.status.groups}
+    executors = _executors_of(record)
     try:
         if executors:
             check_executor_names(spec, executors)

@@ -29,14 +29,11 @@ def deployed_spec(spec: AppSpec, current: AppSpec, description: AppDescription) 
 def _kept_fields(spec: AppSpec, current: AppSpec, description: AppDescription) -> SpecChanges:
     """Returns the fields of the current spec that a deployment of `spec` does not change.
 
-    Replicas and plans replace each other, and end the hold of the earlier ones. A number for each executor replaces
-    those of single executors.
+    Replicas and plans replace each other and the numbers of single executors, and end the hold of the earlier ones.
     """
     kept = KEPT_FIELDS - spec.model_fields_set
     if spec.plan is not None or "replicas" in spec.model_fields_set:
         kept -= {"replicas", "executor_replicas", "plan", "planning", "measured", "held_until"}
-    elif spec.executor_replicas:
-        kept -= {"plan", "planning", "measured", "held_until"}
     elif spec.planning is not None:
         kept -= {"replicas", "executor_replicas", "plan", "held_until"}
     fields = cast(SpecChanges, {field: getattr(current, field) for field in kept})

@@ -16,6 +16,7 @@ from cornserve.app.spec import AppSource, AppSpec
 from cornserve.client import AsyncClient
 from tests.integration.cli.cli_instance import CliInstance
 from tests.unit.app.plans import cell, plan_document
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -82,3 +83,97 @@ async def test_two_gateways_route_by_the_plan_and_a_change_of_policy_restarts_no
 
     refused = await asyncio.to_thread(instance.run, "deploy", "missing/model", "--routing", "best")
     assert "unknown routing policy 'best': use one of least-loaded, least-tokens, power-of-two" in refused.stderr
+
+
+STAGES = """
+from pydantic import BaseModel
+
+from cornserve import App, Task
+from cornserve_echo import EchoRequest, EchoResponse, EchoTask
+from cornserve_echo.stages import StageRequest, StageTask
+
+
+class Request(BaseModel):
+    images: int = 0
+
+
+class Describe(Task[Request, EchoResponse]):
+    encoder: StageTask
+    writer: EchoTask
+
+    def invoke(self, request: Request) -> EchoResponse:
+        for _ in range(request.images):
+            self.encoder.invoke(StageRequest(items={"encoder": 1}, text="image"))
+        return self.writer.invoke(EchoRequest(text="text"))
+
+
+path = Describe(encoder=StageTask(seconds={"encoder": 0.001}), writer=EchoTask())
+app = App(name="describe", paths=[path], probes=[Request(), Request(images=1)])
+"""
+
+
+def staged() -> AppSpec:
+    def kind(*options: str) -> dict[str, Any]:
+        steps = [{"option": option, "components": [option]} for option in options]
+        return {"components": [*options], "share": 0.5, "paths": [{"steps": steps}]}
+
+    replicas = {"encoder": 1, "echo": 1}
+    plan = {
+        "options": {
+            "encoder": {"task": "StageTask", "settings": {"seconds": {"encoder": 0.001}}, "gpus": 1},
+            "echo": {"task": "EchoTask", "settings": {}, "gpus": 1},
+        },
+        "types": {"text": kind("echo"), "images": kind("encoder", "echo")},
+        "default_type": "images",
+        "cells": [
+            {
+                "gpus": 2,
+                "count": 1,
+                "rate": 10.0,
+                "is_shared": True,
+                "replicas": replicas,
+                "loads": dict.fromkeys(replicas, 0.5),
+                "probabilities": {"text": [1.0], "images": [1.0]},
+            }
+        ],
+        "planner": "1.0",
+    }
+    return AppSpec.model_validate({"source": {"inline": STAGES}, "plan": plan})
+
+
+async def test_a_stage_of_a_plan_scales_and_restarts_alone(instance: CliInstance) -> None:
+    instance.up(cpu_slots=8)
+    statuses, is_done = set[int](), False
+
+    async def send() -> None:
+        async with httpx.AsyncClient(base_url=instance.url, timeout=60) as http:
+            while not is_done:
+                statuses.add((await http.post("/v1/apps/describe/invoke", json={"images": 2})).status_code)
+
+    async with AsyncClient(instance.url) as client:
+
+        async def replicas() -> dict[str, set[str]]:
+            """Returns the ids of the replicas of each executor."""
+            groups = (await client.app("describe")).status.groups
+            return {each.executor: {one.id for one in each.replicas} for each in groups}
+
+        await client.deploy(staged(), name="describe")
+        before = await replicas()
+        sending = asyncio.create_task(send())
+        await asyncio.to_thread(instance.do, "scale", "describe", "--executor", "stage=2")
+        scaled = await replicas()
+        await asyncio.to_thread(instance.do, "restart", "describe", "--executor", "stage")
+        await until(lambda: _has_replicas(client, echo=1, stage=2))
+        restarted = await replicas()
+        is_done = True
+        await sending
+
+    assert scaled["echo"] == restarted["echo"] == before["echo"]
+    assert before["stage"] < scaled["stage"]
+    assert restarted["stage"].isdisjoint(scaled["stage"])
+    assert statuses == {200}
+
+
+async def _has_replicas(client: AsyncClient, **expected: int) -> bool:
+    groups = (await client.app("describe")).status.groups
+    return sorted((each.executor, len(each.replicas)) for each in groups) == sorted(expected.items())

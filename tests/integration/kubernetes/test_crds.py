@@ -164,7 +164,7 @@ def test_every_route_is_stored_unchanged(create: Create, route: Route) -> None:
         (MODEL | {"policies": {"routing": "Static"}}, 'spec.policies.routing: Invalid value: "Static"'),
         (MODEL | {"rollout": {"type": "Blue"}}, 'spec.rollout.type: Unsupported value: "Blue"'),
         (MODEL | {"rollout": {"progressDeadlineSeconds": 0}}, "spec.rollout.progressDeadlineSeconds: "),
-        (MODEL | {"restart": {}}, "spec.restart.id: Required value"),
+        (MODEL | {"restart": {"executors": {"llm": 1}}}, "spec.restart.executors.llm: .* type string"),
         (MODEL | {"executors": [{"name": "llm"}, {"name": "llm"}]}, r"spec.executors\[1\]: Duplicate value: "),
         (MODEL | {"executors": [{"options": {}}]}, r"spec.executors\[0\].name: Required value"),
         (MODEL | {"executors": [{"name": "*", "options": 1}]}, r"spec.executors\[0\].options: .* type object"),
@@ -175,14 +175,9 @@ def test_every_route_is_stored_unchanged(create: Create, route: Route) -> None:
         (MODEL | {"policies": {"targets": {}}}, "spec.policies.targets: .* set ttftSeconds"),
         (
             MODEL | {"planning": PLANNING, "policies": {"adaptation": {}, "autoscaling": AUTOSCALING}},
-            "spec.policies: .* adaptation is for an app with a plan, and autoscaling for an app without one",
+            "spec.policies: .* adaptation changes the cells of a plan, and autoscaling the replicas of executors",
         ),
         (MODEL | {"replicas": 2, "plan": to_json(plan())}, "spec.replicas: .* a plan has the replicas"),
-        (MODEL | {"executorReplicas": {"llm": 2}, "plan": to_json(plan())}, "spec.executorReplicas: .* a plan has"),
-        (
-            MODEL | {"policies": {"autoscaling": AUTOSCALING}, "plan": to_json(plan())},
-            "spec.policies.autoscaling: .* a plan determines the replicas",
-        ),
         (MODEL | {"replicas": 2, "planning": PLANNING}, "spec.replicas: .* a plan has the replicas"),
         (MODEL | {"planning": PLANNING | {"objective": "gpus"}}, "spec.planning.objective: .* that a rate minimizes"),
         (

@@ -784,6 +784,17 @@ def test_a_restart_that_fails_is_reported(cli: CliRunner, server: StubServer) ->
     assert (result.exit_code, result.stderr) == (1, "error: a failed to start: out of words\n")
 
 
+def test_one_executor_is_restarted(cli: CliRunner, server: StubServer) -> None:
+    view = {"name": "a", "uid": "u", "generation": 2, "version": 1, "spec": {"model": {"id": "/m"}}, "status": {}}
+    server.on("POST /admin/v1/apps/a/restart?executor=llm&executor=encoder", json_response(view))
+
+    result = cli.invoke(
+        app, ["restart", "a", "--executor", "llm", "--executor", "encoder", "--no-wait", "--url", server.url]
+    )
+
+    assert result.exit_code == 0, result.stderr
+
+
 def test_a_restart_prints_the_requests_that_moved_and_those_that_did_not(
     cli: CliRunner, server: StubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

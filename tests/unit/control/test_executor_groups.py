@@ -16,6 +16,7 @@ from cornserve.control.launcher.base import AppOwner, ExecutorGroup
 from cornserve.task.spec import ExecutorSpec
 from tests.unit.app.plans import ENCODER as ENCODER_TASK
 from tests.unit.app.plans import LLM as LLM_TASK
+from tests.unit.app.plans import MONOLITH as MONOLITH_TASK
 from tests.unit.app.plans import cell, graph, plan, plan_document
 
 ENCODER = ExecutorSpec(executor="encoder", config={"model_id": "a/b"})
@@ -65,6 +66,67 @@ def test_apps_with_different_types_of_gpus_share_executors_without_gpus() -> Non
 
 def test_a_restart_makes_another_group() -> None:
     assert group(restart=Restart(id="1")).key != group().key
+
+
+def test_a_restart_of_one_executor_makes_no_other_group_of_the_others() -> None:
+    restart = Restart(id="1", executors={"encoder": "2"})
+    llm = ExecutorSpec(executor="llm")
+    app, owner = AppSpec(model=AppModel(id="a/b")), AppOwner("app", "uid")
+
+    def keys(**fields: Any) -> list[str]:
+        return [app_group(spec, app.changed(**fields), owner).key for spec in (ENCODER, llm)]
+
+    before, after = keys(restart=Restart(id="1")), keys(restart=restart)
+    assert after[0] != before[0]
+    assert after[1] == before[1]
+
+
+STAGES = {
+    key: ExecutorSpec(executor=name, gpus=1)
+    for key, name in ((ENCODER_TASK.key, "encoder"), (LLM_TASK.key, "llm"), (MONOLITH_TASK.key, "llm"))
+}
+"""The executors of a plan, of which two have the same name."""
+
+
+def stages(*cells: dict[str, Any], **executor_replicas: int) -> list[dict[str, int]]:
+    """Returns the replicas of each cell of an app with numbers for single executors, by deployment option."""
+    spec = AppSpec(model=AppModel(id="a/b"), plan=plan(*cells), executor_replicas=executor_replicas)
+    assert spec.plan is not None
+    executors = resolve_plan(spec.plan, graph()).executors
+    groups = cell_groups(spec.plan, executors, spec, STAGES, AppOwner("app", "uid"))
+    return [{name: of_cell[key].replicas for name, key in executors.items() if key in of_cell} for of_cell in groups]
+
+
+SINGLE = cell(3, {"E": 1, "L": 2}, count=1, is_shared=True)
+SMALL, LARGE = cell(2, {"EL": 1}, count=2), cell(4, {"E": 1, "L": 3}, count=1)
+
+
+@pytest.mark.parametrize(
+    ("cells", "executor_replicas", "expected"),
+    [
+        ([SINGLE], {}, [{"E": 1, "L": 2}]),
+        ([SINGLE], {"llm": 5}, [{"E": 1, "L": 5}]),
+        ([SINGLE], {"llm": 1, "encoder": 2}, [{"E": 2, "L": 1}]),
+        ([SMALL, LARGE], {"llm": 10}, [{"EL": 2}, {"EL": 2}, {"E": 1, "L": 6}]),
+        ([SMALL, LARGE], {"llm": 6}, [{"EL": 1}, {"EL": 1}, {"E": 1, "L": 4}]),
+        ([SMALL, LARGE], {"llm": 1}, [{"EL": 1}, {"EL": 1}, {"E": 1, "L": 3}]),
+    ],
+)
+def test_replicas_of_a_single_executor_are_divided_among_the_cells_of_a_plan(
+    cells: list[dict[str, Any]], executor_replicas: dict[str, int], expected: list[dict[str, int]]
+) -> None:
+    assert stages(*cells, **executor_replicas) == expected
+
+
+def test_cells_whose_executors_are_scaled_are_the_same_cells() -> None:
+    def keys(**executor_replicas: int) -> list[str]:
+        spec = AppSpec(model=AppModel(id="a/b"), plan=plan(SMALL, LARGE), executor_replicas=executor_replicas)
+        assert spec.plan is not None
+        executors = resolve_plan(spec.plan, graph()).executors
+        groups = cell_groups(spec.plan, executors, spec, STAGES, AppOwner("app", "uid"))
+        return [group.key for of_cell in groups for group in of_cell.values()]
+
+    assert keys(llm=10) == keys()
 
 
 def test_apps_without_plans_share_a_group_with_the_largest_number_of_replicas() -> None:

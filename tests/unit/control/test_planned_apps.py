@@ -99,6 +99,21 @@ async def test_a_changed_plan_starts_and_stops_only_the_difference(client: Store
     assert Counter(launcher.changes) == Counter([*new.items(), (before["2-0"][MONOLITH.key], -2)])
 
 
+async def test_scaling_a_stage_of_a_plan_starts_and_stops_only_its_replicas(client: StoreClient) -> None:
+    launcher = FakeLauncher()
+    planned = plan(cell(3, {"E": 1, "L": 2}, count=1, is_shared=True))
+    async with running_controller(client, launcher):
+        await deploy(client, planned)
+        launcher.changes.clear()
+
+        scaled = caption("caption", planned).changed(executor_replicas={"stage": 4})  # The name of both executors.
+        await client.redeploy("caption", scaled)
+        await until(lambda: launcher.changes == [(LLM.key, 1)])
+        await client.redeploy("caption", scaled.changed(executor_replicas={"stage": 2}))
+        await until(lambda: launcher.changes == [(LLM.key, 1), (LLM.key, -2)])
+        await client.wait_until_served("caption", 3)
+
+
 async def test_removed_cells_serve_until_all_executors_of_the_new_plan_are_ready(client: StoreClient) -> None:
     launcher = FakeLauncher()
     async with running_controller(client, launcher):

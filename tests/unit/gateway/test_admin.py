@@ -465,11 +465,30 @@ async def test_a_restart_is_a_new_generation_of_the_same_app(gateway: httpx.Asyn
     responses = [await gateway.post("/admin/v1/apps/echo/restart") for _ in range(2)]
 
     assert [response.json()["generation"] for response in responses] == [2, 3]
-    restarts = {before.spec.restart, *(Restart(**response.json()["spec"]["restart"]) for response in responses)}
-    assert len(restarts) == 3
+    first, second = (Restart(**response.json()["spec"]["restart"]) for response in responses)
+    assert before.spec.restart is None
+    assert first.id != second.id
     after = await store.get(APPS, "echo")
     assert after.spec == before.spec.model_copy(update={"restart": after.spec.restart})
     assert (await gateway.post("/admin/v1/apps/unknown/restart")).status_code == 404
+
+
+async def test_one_executor_is_restarted(gateway: httpx.AsyncClient, store: Store) -> None:
+    deployed = {"source": {"inline": ECHO}, "restart": {"id": "all", "executors": {"removed": "1"}}}
+    await gateway.put("/admin/v1/apps/echo", json=deployed)
+    record = await store.get(APPS, "echo")
+    status = AppStatus(groups=[GroupStatus(key="echo-1", executor="echo", wanted=1, replicas=[])])
+    await store.update_status(APPS, "echo", status, record.version)
+
+    restarted = await gateway.post("/admin/v1/apps/echo/restart?executor=echo")
+    unknown = await gateway.post("/admin/v1/apps/echo/restart?executor=lm")
+    invalid = await gateway.post("/admin/v1/apps/echo/restart?executor=/")
+
+    restart = Restart(**restarted.json()["spec"]["restart"])
+    assert (restart.id, [*restart.executors]) == ("all", ["echo"])
+    assert (unknown.status_code, invalid.status_code) == (400, 400)
+    assert unknown.json()["error"]["message"] == "the app has no executor 'lm': choose from echo"
+    assert (await store.get(APPS, "echo")).spec.restart == restart
 
 
 async def test_replicas_that_are_no_processes_of_this_machine_are_not_killed(

@@ -195,20 +195,25 @@ adaptations = st.builds(
     hold_seconds=st.floats(0, 1000),
 )
 adapting = st.builds(AppPolicies, adaptation=adaptations)
+autoscaled = st.builds(AppPolicies, autoscaling=autoscalings)
+executor_replicas = st.dictionaries(st.sampled_from(["llm", "encoder"]), st.integers(1, MAX_REPLICAS))
 
 sizes = (
     st.fixed_dictionaries(
         {},
         optional={
             "replicas": st.integers(0, MAX_REPLICAS),
-            "executor_replicas": st.dictionaries(st.sampled_from(["llm", "encoder"]), st.integers(1, MAX_REPLICAS)),
-            "policies": st.builds(AppPolicies, autoscaling=autoscalings),
+            "executor_replicas": executor_replicas,
+            "policies": autoscaled,
         },
     )
-    | st.fixed_dictionaries({"plan": plans()}, optional={"planning": plannings, "policies": adapting})
-    | st.fixed_dictionaries({"planning": plannings}, optional={"policies": adapting})
+    | st.fixed_dictionaries(
+        {"plan": plans()},
+        optional={"planning": plannings, "policies": adapting | autoscaled, "executor_replicas": executor_replicas},
+    )
+    | st.fixed_dictionaries({"planning": plannings}, optional={"policies": adapting | autoscaled})
 )
-"""Replicas, possibly with autoscaling, or a plan, possibly with adaptation."""
+"""Replicas, possibly with autoscaling, or a plan, possibly with adaptation or autoscaling."""
 
 latency_targets = st.builds(
     LatencyTargetSettings,
@@ -237,7 +242,9 @@ app_specs = st.builds(
                 type=st.sampled_from(["RollingUpdate", "Recreate"]),
                 progress_deadline_seconds=st.integers(1, 604_800),
             ),
-            "restart": st.builds(Restart, id=texts),
+            "restart": st.builds(
+                Restart, id=texts, executors=st.dictionaries(st.sampled_from(["llm", "encoder"]), texts)
+            ),
             "held_until": st.datetimes(
                 datetime(2000, 1, 1),
                 datetime(2100, 1, 1),
