@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from cornserve.app.app import App
 from cornserve.app.component_order import ComponentOrder
@@ -25,19 +25,36 @@ from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.image_generation import ImageGenerationRequest
 
 
-def graph_of_spec(name: str, spec: AppSpec, module: str) -> AppGraph:
-    """Returns the executor graph of the app that the spec defines, with all paths of a model's family.
+class SpecGraph(NamedTuple):
+    """The executor graph of an app's spec, with all paths of a model's family.
 
-    Imports and runs code of the app, as `module`. Raises `DefinitionError`.
+    Args:
+        executors: the names of the executors, by option.
+        deployed: the options that the spec deploys.
+    """
+
+    graph: AppGraph
+    executors: dict[str, str]
+    deployed: tuple[str, ...]
+
+
+def graph_of_spec(name: str, spec: AppSpec, module: str) -> SpecGraph:
+    """Returns the executor graph of the app that the spec defines.
+
+    Imports and runs code of the app once, as `module`. Raises `DefinitionError`.
     """
     app = load_app(name, with_all_paths(spec), module)
     try:
         graph = record_graph(app)
+        specs, deployed = app.executor_specs(), app if spec.model is None else load_app(name, spec, module)
     finally:
         unload_app(module)
     if graph is None:
         raise DefinitionError(no_graph_reason(name))
-    return graph
+    keys = {name: option.executor for name, option in graph.options.items()}
+    used = deployed.executor_specs()
+    executors = {name: specs[key].executor for name, key in keys.items()}
+    return SpecGraph(graph, executors, tuple(name for name, key in keys.items() if key in used))
 
 
 def record_graph(app: App) -> AppGraph | None:

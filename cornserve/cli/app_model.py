@@ -13,7 +13,7 @@ from cornserve.cli.file_import import run_import
 from cornserve.cli.gateway import open_client
 
 if TYPE_CHECKING:
-    from cornserve.app.graph import AppGraph
+    from cornserve.app.graph_recording import SpecGraph
     from cornserve.client.deploy_target import DeployTarget
 
 
@@ -33,12 +33,12 @@ def app_model(ctx: typer.Context, app: str, url: str | None) -> str:
 
     def document() -> str:
         target = resolve_target(app, name=None)
-        return dumps(model_document(target.name, target_graph(target)))
+        return dumps(model_document(target.name, target_graph(target).graph))
 
     return run_import(app, document)
 
 
-def target_graph(target: DeployTarget) -> AppGraph:
+def target_graph(target: DeployTarget) -> SpecGraph:
     """Returns the executor graph of a deploy target. Runs the code of an app with source. Raises `CliError`."""
     from cornserve.app.graph_recording import graph_of_spec
     from cornserve.task.errors import DefinitionError

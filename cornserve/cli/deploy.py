@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cornserve.cli.adaptation_options import with_adaptation
-from cornserve.cli.autoscaling_options import has_derived_capacity, with_autoscaling
+from cornserve.cli.autoscaling_options import AutoscalingOption, with_autoscaling
 from cornserve.cli.console import CliError, print_error, print_json, print_warning, stderr
-from cornserve.cli.derived_capacity import CapacityInputs
+from cornserve.cli.derived_capacity import CapacityInputs, derive_capacities
 from cornserve.cli.engine_options import MODEL, EngineOption, Revision, TrustRemoteCode, engine_options
 from cornserve.cli.file_import import run_import
 from cornserve.cli.gateway import open_client
@@ -35,6 +34,7 @@ from cornserve_planner.commands.plan_options import (
 )
 
 if TYPE_CHECKING:
+    from cornserve.app.graph_recording import SpecGraph
     from cornserve.app.record import AppView
     from cornserve.client import Client
     from cornserve.client.deadline import Deadline
@@ -209,9 +209,9 @@ def deploy(
         typer.Option(
             "--autoscale",
             metavar="EXECUTOR[=LOAD] | NAME=SECONDS",
-            help="Without a plan: run more or fewer replicas of this executor when its load changes. One replica takes "
-            "this load per second: --autoscale llm=2000tokens:1-4 --autoscale resize=8requests. By default, the most "
-            "within its part of --ttft, by --profile and --workload: --autoscale llm:1-4.",
+            help="Run more or fewer replicas of this executor when its load changes, with a plan within its GPUs. One "
+            "replica takes this load per second: --autoscale llm=2000tokens:1-4 --autoscale resize=8requests. By "
+            "default, the most within its part of --ttft, by --profile and --workload: --autoscale llm:1-4.",
             rich_help_panel=SERVING,
         ),
     ] = None,
@@ -242,6 +242,7 @@ def deploy(
 
     If an app with this name exists, the new generation replaces the current one as soon as it is ready.
     """
+    from cornserve.cli.app_model import target_graph
     from cornserve.cli.local_slots import check_slots
     from cornserve.cli.planned_target import PlanBudget, plan_target
     from cornserve.client.deadline import Deadline
@@ -260,42 +261,47 @@ def deploy(
         percentile=percentile,
         survive=survive,
     )
-    is_derived = has_derived_capacity(autoscale or [])
-    is_planned = budget.check(plan, reads_profile=is_derived)
+    scaling = AutoscalingOption.parse(autoscale or [])
+    is_planned = budget.check(plan, reads_profile=bool(scaling.derived))
     if is_planned and share:
         raise CliError("--share: the plan determines the shares of the paths: remove it")
-    if is_planned and autoscale:
-        raise CliError(
-            "--autoscale: the plan determines the replicas: use --adapt, or remove --gpus, --gpus-of and --rate"
-        )
+    if scaling.derived and plan is not None:
+        raise CliError(f"--autoscale: --plan gives no load of a replica: give {scaling.derived[0]}=2000tokens")
+    inputs = CapacityInputs.of(scaling.derived, ttft, workload, profile)
     deadline = Deadline(timeout)
-    resolve = partial(
-        resolve_target,
-        target,
-        name=name,
-        replicas=replicas,
-        routing=routing,
-        binding="late" if late_binding else "early",
-        shares=_shares(share or []),
-        options=engine_options(option or [], engine_arg or [], trust_remote_code),
-        revision=revision,
-        lora=lora,
-        drawer=drawer,
-        media_options=default_media_options(media_io_kwargs, mm_processor_kwargs),
-        allow_paths=[os.path.abspath(path) for path in allow_path or []],
-        log_messages=log_messages,
-        plan=plan,
-    )
-    resolved = run_import(target, resolve, timeout)
+
+    def resolve() -> tuple[DeployTarget, SpecGraph | None]:
+        resolved = resolve_target(
+            target,
+            name=name,
+            replicas=replicas,
+            routing=routing,
+            binding="late" if late_binding else "early",
+            shares=_shares(share or []),
+            options=engine_options(option or [], engine_arg or [], trust_remote_code),
+            revision=revision,
+            lora=lora,
+            drawer=drawer,
+            media_options=default_media_options(media_io_kwargs, mm_processor_kwargs),
+            allow_paths=[os.path.abspath(path) for path in allow_path or []],
+            log_messages=log_messages,
+            plan=plan,
+        )
+        return resolved, target_graph(resolved) if is_planned or inputs else None
+
+    resolved, graph = run_import(target, resolve, timeout)
     resolved = with_adaptation(resolved, adapt or [])
     resolved = with_latency_targets(resolved, ttft=ttft, tbt=tbt, e2e=e2e, admission=admission)
-    resolved = with_autoscaling(resolved, autoscale or [], CapacityInputs(target, ttft, workload, profile, deadline))
     if resolved.warning:
         print_warning(resolved.warning)
+    file = None
     with open_client(ctx, url) as client:
         if is_planned:
-            resolved = plan_target(client, target, resolved, budget, deadline)
+            assert graph is not None
+            resolved, file = plan_target(client, resolved, graph.graph, budget)
             deadline = Deadline(timeout)  # Measurements have the limit of --budget.
+        capacities = derive_capacities(resolved.name, graph, inputs, file) if graph and inputs else {}
+        resolved = with_autoscaling(resolved, scaling, capacities)
         if resolved.spec.plan is not None:
             check_slots(client, resolved.spec.plan.gpus)
         with _hint_on_interrupt(resolved.name):

@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from cornserve.cli.app_model import target_graph
 from cornserve.cli.console import CliError
-from cornserve.cli.file_import import run_import
 
 if TYPE_CHECKING:
-    from cornserve.client.deadline import Deadline
-    from cornserve.client.deploy_target import DeployTarget
+    from cornserve.app.graph_recording import SpecGraph
+    from cornserve_planner.plan_file.document import PlanFile
     from cornserve_planner.simulation.stage_capacity import StageCapacity
 
 
 class CapacityInputs(NamedTuple):
-    """The options of `cornserve deploy` from which capacities follow.
+    """The options of `cornserve deploy` from which the capacities of executors follow."""
 
-    Args:
-        source: names the file or model of the target.
-        deadline: limits the imports of the file.
-    """
+    executors: Sequence[str]
+    ttft: float
+    workload: Path
+    profile: Path
 
-    source: str
-    ttft: float | None
-    workload: Path | None
-    profile: Path | None
-    deadline: Deadline
+    @classmethod
+    def of(
+        cls, executors: Sequence[str], ttft: float | None, workload: Path | None, profile: Path | None
+    ) -> Self | None:
+        """Returns the options. None without executors. Raises `CliError` if an option is missing."""
+        if not executors:
+            return None
+        if ttft is None or workload is None or profile is None:
+            raise CliError(
+                f"--autoscale: {executors[0]} has no load of a replica: give {executors[0]}=2000tokens, or --ttft, "
+                "--workload and --profile, from which it follows"
+            )
+        return cls(executors, ttft, workload, profile)
 
 
 class DerivedCapacity(NamedTuple):
@@ -40,31 +45,30 @@ class DerivedCapacity(NamedTuple):
     unit: str
 
     @classmethod
-    def of(cls, found: StageCapacity) -> Self:
-        """Returns the load with three digits."""
-        load, unit = (found.requests, "requests") if found.tokens is None else (found.tokens, "tokens")
-        return cls(float(f"{load:.3g}"), unit)
+    def of(cls, found: Sequence[StageCapacity]) -> Self:
+        """Returns the least of the loads with three digits, in requests unless all of them have tokens."""
+        tokens = [each.tokens for each in found if each.tokens is not None]
+        unit = "tokens" if len(tokens) == len(found) else "requests"
+        least = min(tokens if unit == "tokens" else [each.requests for each in found])
+        return cls(float(f"{least:.3g}"), unit)
 
     def __str__(self) -> str:
         return f"{self.capacity:g} {self.unit}/s"
 
 
 def derive_capacities(
-    target: DeployTarget, executors: Iterable[str], inputs: CapacityInputs
+    app: str, target: SpecGraph, inputs: CapacityInputs, plan: PlanFile | None
 ) -> dict[str, DerivedCapacity]:
     """Returns the load of each executor at which a replica needs its part of the TTFT target.
 
     The load has tokens if the workload states those of its requests. Executors with one name have the least of their
     loads.
 
+    Args:
+        plan: the plan by which the app is deployed, if there is one.
+
     Raises `CliError`.
     """
-    names = [*executors]
-    if inputs.ttft is None or inputs.workload is None or inputs.profile is None:
-        raise CliError(
-            f"--autoscale: {names[0]} has no load of a replica: give {names[0]}=2000tokens, or --ttft, --workload and "
-            "--profile, from which it follows"
-        )
     try:
         from cornserve_planner.errors import PlannerError
         from cornserve_planner.model.document import ModelDocument
@@ -76,39 +80,24 @@ def derive_capacities(
         raise CliError('capacities need the planner: run pip install "cornserve[planner]"') from error
     from cornserve.app.model_document import model_document
 
-    graph = run_import(inputs.source, partial(target_graph, target), inputs.deadline.limit)
-    deployed = run_import(inputs.source, partial(_executors, target), inputs.deadline.limit)
-    options = {name: deployed[each.executor] for name, each in graph.options.items() if each.executor in deployed}
-    for name in names:
+    options = {name: target.executors[name] for name in (target.deployed if plan is None else plan.options)}
+    for name in inputs.executors:
         if name not in options.values():
             known = ", ".join(sorted({*options.values()}))
             raise CliError(f"--autoscale: the app has no executor {name!r}: use {known}")
-    scaled = [name for name, executor in options.items() if executor in names]
+    scaled = [option for option, name in options.items() if name in inputs.executors]
     settings = ServingSettings(ttft=inputs.ttft, autoscaled=dict.fromkeys(scaled))
     try:
-        model = ModelDocument.parse(dumps(model_document(target.name, graph)), source=f"{target.name}.json")
-        planned = PlanRequest(model, rate=1.0, workload=inputs.workload, profile=inputs.profile)
-        plan = plan_replicas(planned, dict.fromkeys(options, 1))
+        if plan is None:
+            model = ModelDocument.parse(dumps(model_document(app, target.graph)), source=f"{app}.json")
+            planned = PlanRequest(model, rate=1.0, workload=inputs.workload, profile=inputs.profile)
+            plan = plan_replicas(planned, dict.fromkeys(options, 1))
         # The rate changes the times at which the requests arrive, but not the capacities.
-        request = SimulationRequest(plan, target.name, inputs.workload, inputs.profile, 1.0, settings=settings)
+        request = SimulationRequest(plan, app, inputs.workload, inputs.profile, 1.0, settings=settings)
         capacities = replica_capacities(request)
     except PlannerError as error:
         raise CliError(str(error)) from error
-    loads = {option: DerivedCapacity.of(each) for option, each in capacities.items()}
-    return {name: min(load for option, load in loads.items() if options[option] == name) for name in names}
-
-
-def _executors(target: DeployTarget) -> dict[str, str]:
-    """Returns the name of each executor that the app deploys, by its key. Runs the code of an app with source."""
-    from cornserve.app.load import load_app
-    from cornserve.app.source import unload_app
-    from cornserve.task.errors import DefinitionError
-
-    module = "cornserve_autoscaled_app"
-    try:
-        app = load_app(target.name, target.spec, module)
-    except DefinitionError as error:
-        raise CliError(str(error)) from error
-    specs = app.executor_specs()
-    unload_app(module)
-    return {key: spec.executor for key, spec in specs.items()}
+    return {
+        name: DerivedCapacity.of([found for option, found in capacities.items() if options[option] == name])
+        for name in inputs.executors
+    }

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from cornserve.cli.app_model import target_graph
 from cornserve.cli.changed_options import option_fields, with_options
 from cornserve.cli.console import CliError, stderr
-from cornserve.cli.file_import import run_import
 from cornserve.cli.local_slots import check_slots
 from cornserve.cli.options import DEFAULT_BUDGET
 
@@ -20,10 +17,10 @@ if TYPE_CHECKING:
     from cornserve.app.planning import PlanningInputs
     from cornserve.cli.measured_profile import MeasuredProfile
     from cornserve.client import Client
-    from cornserve.client.deadline import Deadline
     from cornserve.client.deploy_target import DeployTarget
     from cornserve_planner.inputs.planning_inputs import PlanInputs
     from cornserve_planner.model.document import ModelDocument
+    from cornserve_planner.plan_file.document import PlanFile
     from cornserve_planner.planning.request import PlanRequest
 
 
@@ -91,13 +88,9 @@ class PlanBudget(NamedTuple):
 
 
 def plan_target(
-    client: Client, source: str, target: DeployTarget, budget: PlanBudget, deadline: Deadline
-) -> DeployTarget:
-    """Returns the target with a plan, and prints a summary of it. Measures the options that the profile lacks.
-
-    Args:
-        source: names the file or model of the target.
-        deadline: limits the import of the file.
+    client: Client, target: DeployTarget, graph: AppGraph, budget: PlanBudget
+) -> tuple[DeployTarget, PlanFile]:
+    """Returns the target with a plan, and the plan as a file. Prints a summary, and measures what the profile lacks.
 
     Raises `CliError` or `DeployTargetError`: before a measurement, if the options, the workload or the profile are not
     valid for the app, or if no plan has so few GPUs.
@@ -118,7 +111,6 @@ def plan_target(
     from cornserve.task.errors import DefinitionError
     from cornserve_plan.plan import describe_cells
 
-    graph = run_import(source, partial(target_graph, target), deadline.limit)
     if budget.gpus is not None:
         check_slots(client, budget.gpus)
     try:
@@ -145,7 +137,7 @@ def plan_target(
     stderr().print(summary(result.file, f"cells: {describe_cells(result.file.counts)}"))
     plan = plan.with_gpu_types(profile.slot_types)
     planned = resolve_target(target, name=None, plan=plan, step_limits=result.file.step_limits)
-    return planned._replace(spec=planned.spec.model_copy(update={"planning": planning}))
+    return planned._replace(spec=planned.spec.model_copy(update={"planning": planning})), result.file
 
 
 def _check_request(request: PlanRequest, graph: AppGraph, model: ModelDocument) -> None:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from cornserve.app.spec import AppSource, AppSpec
 from cornserve.cli.commands import app
-from cornserve.cli.console import CliError
-from cornserve.cli.derived_capacity import CapacityInputs, derive_capacities
-from cornserve.client.deadline import Deadline
-from cornserve.client.deploy_target import DeployTarget
+from cornserve_planner.goodput import replay
+from tests.unit.app.plans import plan_document
 from tests.unit.http_server import StubServer, json_response, sse_response
 
 UNREACHABLE = "http://127.0.0.1:1"
@@ -48,15 +46,16 @@ def test_executors_and_their_loads_are_part_of_the_spec(cli: CliRunner, server: 
         (["llm=1tokens:4-2"], "--autoscale: policies.autoscaling: 4 to 2 replicas: the first number"),
         (["llm=1tokens", "llm=2tokens"], "--autoscale: policies.autoscaling: executors: 'llm' is given more than once"),
         (["shrink_seconds=10"], "--autoscale: policies.autoscaling.executors"),
-        (["llm=1tokens", "--adapt", "on"], "--autoscale: policies: adaptation is for an app with a plan"),
+        (["llm=1tokens", "--adapt", "on"], "--autoscale: policies: adaptation changes the cells of a plan"),
     ],
 )
 def test_settings_that_cannot_be_used_are_rejected(cli: CliRunner, settings: list[str], message: str) -> None:
     arguments = [part for each in settings for part in ([each] if each in ("--adapt", "on") else ["--autoscale", each])]
     result = cli.invoke(app, ["deploy", "a/b", *arguments, "--url", UNREACHABLE])
     assert result.exit_code == 1
-    assert result.stderr.startswith(f"error: {message}")
-    assert result.stderr.count("\n") == 1
+    *warnings, error = result.stderr.splitlines()
+    assert error.startswith(f"error: {message}")
+    assert all(line.startswith("warning: no directory a/b exists") for line in warnings)
 
 
 CAPTIONS = """
@@ -102,19 +101,8 @@ PROFILE = {
 def test_the_load_of_a_replica_follows_from_the_profile_and_the_target_unless_it_is_given(
     cli: CliRunner, server: StubServer, tmp_path: Path, settings: list[str], expected: dict[str, Any]
 ) -> None:
-    files = {"caption.py": CAPTIONS, "workload.json": json.dumps(WORKLOAD), "profile.json": json.dumps(PROFILE)}
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    server.on("PUT /admin/v1/apps/caption", json_response({"error": {"message": "stored"}}, 400))
-
     def capacity(ttft: str) -> float:
-        arguments = [f"--autoscale={setting}" for setting in settings]
-        if "=" not in settings[0]:
-            arguments += [f"--{name}={tmp_path}/{name}.json" for name in ("workload", "profile")]
-        target = str(tmp_path / "caption.py")
-        result = cli.invoke(app, ["deploy", target, *arguments, "--ttft", ttft, "--url", server.url])
-        assert "stored" in result.stderr, result.stderr
-        [found] = server.requests[-1][1]["policies"]["autoscaling"]["executors"]
+        found = autoscaled(cli, server, tmp_path, [*settings], ttft, WORKLOAD)
         assert {name: value for name, value in found.items() if name in expected} == expected
         return float(found["capacity"])
 
@@ -123,11 +111,74 @@ def test_the_load_of_a_replica_follows_from_the_profile_and_the_target_unless_it
     assert short == long == 5 if "=" in settings[0] else 0 < short < long <= 4000
 
 
+def test_a_load_is_in_requests_if_the_tokens_of_one_option_are_unknown(
+    cli: CliRunner, server: StubServer, tmp_path: Path
+) -> None:
+    sizes = {name: size for name, size in REQUESTS.items() if name != "text_tokens"}  # Only the encoder reads no text.
+    types = {"images": {"components": ["encoder", "llm"], "share": 1, "sizes": sizes}}
+
+    found = autoscaled(cli, server, tmp_path, ["stage"], "5", WORKLOAD | {"types": types})
+
+    assert found["unit"] == "requests"
+    assert 0 < found["capacity"] <= RATES["encoder"]
+
+
+def test_one_process_imports_the_file_from_which_loads_follow(
+    cli: CliRunner, server: StubServer, tmp_path: Path
+) -> None:
+    log = tmp_path / "imports"
+    code = f"import os\n\nwith open({str(log)!r}, 'a') as log:\n    print(os.getpid(), file=log)\n"
+
+    autoscaled(cli, server, tmp_path, ["stage"], "5", WORKLOAD, code + CAPTIONS)
+
+    assert len(set(log.read_text().split())) == 1
+
+
+def test_loads_follow_from_the_plan_that_is_made(
+    cli: CliRunner, server: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "MOST_REQUESTS", 200)
+
+    found = autoscaled(cli, server, tmp_path, ["stage:1-4"], "5", WORKLOAD, options=["--gpus", "4"])
+
+    assert found["unit"] == "tokens"
+    assert 0 < found["capacity"] <= 400 * RATES["encoder"]
+    assert sum(server.requests[-1][1]["plan"]["cells"][0]["replicas"].values()) == 4
+
+
+def autoscaled(
+    cli: CliRunner,
+    server: StubServer,
+    folder: Path,
+    settings: list[str],
+    ttft: str,
+    workload: dict[str, Any],
+    code: str = CAPTIONS,
+    options: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Returns the fields of the only executor that a deployed app autoscales."""
+    files = {"caption.py": code, "workload.json": json.dumps(workload), "profile.json": json.dumps(PROFILE)}
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    server.on("PUT /admin/v1/apps/caption", json_response({"error": {"message": "stored"}}, 400))
+    arguments = [f"--autoscale={setting}" for setting in settings]
+    if "=" not in settings[0]:
+        arguments += [f"--{name}={folder}/{name}.json" for name in ("workload", "profile")]
+
+    target = str(folder / "caption.py")
+    result = cli.invoke(app, ["deploy", target, *arguments, *options, "--ttft", ttft, "--url", server.url])
+
+    assert "stored" in result.stderr, result.stderr
+    [found] = server.requests[-1][1]["policies"]["autoscaling"]["executors"]
+    return dict(found)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--autoscale", "llm"], "--autoscale: llm has no load of a replica: give llm=2000tokens, or --ttft, --workl"),
         (["--autoscale", "llm:1-4", "--ttft", "2"], "--autoscale: llm has no load of a replica: give llm=2000tokens"),
+        (["--autoscale", "llm", "--plan", "p.json"], "--autoscale: --plan gives no load of a replica: give llm=2000"),
     ],
 )
 def test_a_load_that_does_not_follow_is_missing(cli: CliRunner, arguments: list[str], message: str) -> None:
@@ -148,6 +199,19 @@ def test_the_load_of_an_executor_is_shown(cli: CliRunner, server: StubServer) ->
 
     assert "load of llm: 2600 of 4000 tokens/s (2 × 2000)" in lines
     assert "load of encoder: not known yet, of 20 requests/s (1 × 20)" in lines
+
+
+def test_the_load_of_a_stage_of_a_plan_is_shown(cli: CliRunner, server: StubServer) -> None:
+    groups = [{"key": f"llm-{cell}", "executor": "llm", "wanted": 2, "replicas": [], "cell": cell} for cell in "12"]
+    llm = {"name": "llm", "unit": "tokens", "load": 2600.0, "capacity": 2000.0}
+    status = {"phase": "serving", "generation": 1, "groups": groups, "adaptation": {"executors": [llm]}}
+    spec = {"model": "/m", "plan": plan_document()}
+    view = {"name": "a", "uid": "u", "generation": 1, "version": 1, "spec": spec, "status": status}
+    server.on("GET /admin/v1/apps/a?memory=true", json_response(view))
+
+    lines = cli.invoke(app, ["status", "a", "--url", server.url]).stdout.splitlines()
+
+    assert "load of llm: 2600 of 8000 tokens/s (4 × 2000)" in lines
 
 
 def test_one_executor_is_scaled(cli: CliRunner, server: StubServer) -> None:
@@ -184,11 +248,3 @@ def test_moved_streams_are_counted(
 def test_a_number_of_replicas_that_is_not_one_is_rejected(cli: CliRunner, setting: str) -> None:
     result = cli.invoke(app, ["scale", "a", "--executor", setting, "--url", UNREACHABLE])
     assert (result.exit_code, result.stderr) == (1, f"error: --executor: '{setting}' is not NAME=N, such as llm=3\n")
-
-
-def test_the_deadline_of_a_deployment_limits_the_imports_from_which_capacities_follow(tmp_path: Path) -> None:
-    target = DeployTarget("hangs", AppSpec(source=AppSource(inline="while True: pass")), "")
-    inputs = CapacityInputs("hangs.py", 1.0, tmp_path / "workload.json", tmp_path / "profile.json", Deadline(0.2))
-
-    with pytest.raises(CliError, match=r"hangs\.py takes longer than [0-9.e-]+ s: give a longer --timeout"):
-        derive_capacities(target, ["stage"], inputs)
