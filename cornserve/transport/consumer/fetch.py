@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
+from functools import partial
 
 from cornserve.concurrency import run_unless
 from cornserve.transport.consumer.client import ProducerConnection
@@ -15,6 +16,7 @@ from cornserve.transport.memory.admission import RequestAge, SlabAdmission
 from cornserve.transport.memory.refcounted_blocks import Block
 from cornserve.transport.memory.segment import Location, SegmentMapping
 from cornserve.transport.metrics import PULLED, SAME_NODE, SAME_PROCESS, TransportMetrics
+from cornserve.transport.pull.puller import PullTarget
 from cornserve.transport.pull.selection import PullerSelection
 from cornserve.transport.tensor import TensorView
 from cornserve.v1 import transfer_pb2 as pb
@@ -94,7 +96,8 @@ class TensorFetcher:
 
     async def _copy(self, subscription: Subscription, tensor: pb.TensorRef, block: Block) -> None:
         endpoint, theirs = subscription.tensor_id.endpoint, subscription.producer.protocols
-        into = self._admission.blocks.writable_buffer(block)
+        blocks = self._admission.blocks
+        into = PullTarget(blocks.writable_buffer(block), partial(blocks.hold_memory, block))
         try:
             await run_unless(subscription.lost, self._pullers.pull(endpoint, theirs, tensor.capability, into))
         except (LostError, OSError) as error:

@@ -2,7 +2,7 @@
 
 Memory that may still be written to is not reused: a copy of a cancelled invocation may continue in another thread or on
 a device. The writable buffer is therefore a separate object, and the pages become free when it is collected. Nor is
-memory that is being sent to another node.
+memory that is being sent to another node, or that a pull of a library which hangs may still fill.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Block:
     cache_owner: CacheOwner | None = None
     writer: weakref.ref[Any] | None = None
     """The exporter of the writable buffer; None when the block is published."""
-    sends: int = 0
-    """Connections that send the tensor. Until they end, the memory is not reused, even if the tensor is freed."""
+    holds: int = 0
+    """Connections that send the tensor or pull it. Until they end, the memory is not reused, even if it is freed."""
 
     @property
     def pages(self) -> int:
@@ -92,7 +92,7 @@ class BlockPool:
         self._blocks: dict[bytes, Block] = {}
         """All blocks that are not freed, by capability."""
         self._freed: set[Block] = set()
-        """Freed blocks whose memory is still written to or sent, so that it cannot be reused."""
+        """Freed blocks whose memory is still written to or held, so that it cannot be reused."""
 
     def allocate(self, region: Region, nbytes: int, *, can_evict: bool) -> Block | None:
         """Returns a new block with one reference, or None without space. Can evict idle blocks."""
@@ -126,9 +126,9 @@ class BlockPool:
         block.writer = None
 
     def hold_memory(self, block: Block) -> Callable[[], None]:
-        """Keeps the memory of a block that is sent from being reused. Returns a function that ends this."""
-        block.sends += 1
-        return partial(self._end_send, block)
+        """Keeps the memory of a block that is sent or pulled from being reused. Returns a function that ends this."""
+        block.holds += 1
+        return partial(self._end_hold, block)
 
     def retain(self, block: Block) -> None:
         if not block.references:
@@ -175,14 +175,14 @@ class BlockPool:
         self._freed.add(block)
         self._free_pages(block)
 
-    def _end_send(self, block: Block) -> None:
-        block.sends -= 1
+    def _end_hold(self, block: Block) -> None:
+        block.holds -= 1
         self._free_pages(block)
 
     def _free_pages(self, block: Block) -> None:
-        """Frees the pages of a freed block unless they are still written to or sent."""
+        """Frees the pages of a freed block unless they are still written to or held."""
         is_written = block.writer is not None and block.writer() is not None
-        if block in self._freed and not is_written and not block.sends:
+        if block in self._freed and not is_written and not block.holds:
             self._freed.remove(block)
             block.region.allocator.free(block.page, block.pages)
             self._on_space(block)

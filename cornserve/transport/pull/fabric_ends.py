@@ -27,7 +27,11 @@ from cornserve.wire.credentials import ConnectionCredentials
 
 RESPONSE_SECONDS: Final = 15.0
 MIN_BYTES_PER_SECOND: Final = 20e6
-"""A pull fails after `RESPONSE_SECONDS`, and the time that the tensor takes at this rate."""
+
+
+def pull_seconds(nbytes: int) -> float:
+    """Returns the time after which a pull fails."""
+    return RESPONSE_SECONDS + nbytes / MIN_BYTES_PER_SECOND
 
 
 class FabricSender:
@@ -151,14 +155,13 @@ class FabricReceiver:
         """Returns why the tensor is lost, or "". Raises `OSError` if the library or the connection fails."""
         assert self._link is not None, "the receiver is connected"
         tag = secrets.randbits(64)
-        async with asyncio.timeout(RESPONSE_SECONDS + into.nbytes / MIN_BYTES_PER_SECOND):
-            pull = pb.FabricPull(capability=capability, tag=tag)
-            event = await self._exchange(pb.FabricCommand(pull=pull), "offer", "is_current")
-            if event.WhichOneof("kind") == "is_current":
-                return "its producer has freed it"
-            if not await run_unless(self._connection.closed, self._link.fetch(event.offer, into, tag)):
-                raise OSError(await self._connection.wait_closed())
-            event = await self._exchange(pb.FabricCommand(copied=True), "is_current")
+        pull = pb.FabricPull(capability=capability, tag=tag)
+        event = await self._exchange(pb.FabricCommand(pull=pull), "offer", "is_current")
+        if event.WhichOneof("kind") == "is_current":
+            return "its producer has freed it"
+        if not await run_unless(self._connection.closed, self._link.fetch(event.offer, into, tag)):
+            raise OSError(await self._connection.wait_closed())
+        event = await self._exchange(pb.FabricCommand(copied=True), "is_current")
         return "" if event.is_current else "its memory was freed during the pull"
 
     def abort(self) -> None:

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from cornserve.transport.errors import LostError
 from cornserve.transport.pull.fabric import MAX_MESSAGE_BYTES, Fabric, preamble
-from cornserve.transport.pull.fabric_ends import FabricReceiver, FabricSender
+from cornserve.transport.pull.fabric_ends import FabricReceiver, FabricSender, pull_seconds
 from cornserve.transport.pull.pool import ConnectionPools
-from cornserve.transport.pull.puller import FindSource
+from cornserve.transport.pull.puller import FindSource, PullTarget
 from cornserve.v1 import transfer_pb2 as pb
 from cornserve.wire.codec import Codec
 from cornserve.wire.connection import MessageConnection
@@ -21,6 +21,9 @@ MAX_SERVED: Final = 1024
 
 CANCEL_SECONDS: Final = 1.0
 """Time that a cancelled pull has to complete, before its connection ends. A new one takes longer than most copies."""
+
+HANG_SECONDS: Final = 10.0
+"""Time that the library has to end a pull. Its calls take less than a second, also those that register memory."""
 
 
 class FabricPuller:
@@ -57,12 +60,17 @@ class FabricPuller:
 
         return {codec.preamble: create}
 
-    async def pull(self, endpoint: str, capability: bytes, into: memoryview) -> None:
-        is_cancelled = False
+    async def pull(self, endpoint: str, capability: bytes, into: PullTarget) -> None:
+        """Holds the memory until the library has ended the pull, which may be later if the library hangs."""
+        seconds, is_cancelled = pull_seconds(into.view.nbytes), False
         try:
             async with self._pools.connection(endpoint) as receiver:
-                receiving = asyncio.create_task(receiver.receive(capability, into))
-                is_cancelled = await _wait_ended(receiving)
+                receiving = asyncio.create_task(receiver.receive(capability, into.view))
+                end_hold = into.hold_memory()
+                receiving.add_done_callback(lambda _: end_hold())
+                is_cancelled = await _wait_ended(receiving, seconds)
+                if not receiving.done() or receiving.cancelled():
+                    raise TimeoutError(f"the tensor has not arrived within {seconds:g} s")
                 problem = receiving.result()
         finally:
             if is_cancelled:
@@ -88,17 +96,24 @@ class FabricPuller:
         self._senders[sender] = None
 
 
-async def _wait_ended(work: asyncio.Task[Any]) -> bool:
-    """Waits until the task has ended, and returns whether the caller was cancelled meanwhile.
+async def _wait_ended(work: asyncio.Task[Any], seconds: float) -> bool:
+    """Waits until the task has ended, or hangs. Returns whether the caller was cancelled meanwhile.
 
-    The task of a cancelled caller may complete, and is cancelled if this takes longer than `CANCEL_SECONDS`.
+    The task is cancelled after the time, and that of a cancelled caller after `CANCEL_SECONDS`. It hangs if it does not
+    end within `HANG_SECONDS` then.
     """
-    is_cancelled = False
+    loop = asyncio.get_running_loop()
+    deadline, is_cancelled = loop.time() + seconds, False
     while not work.done():
         try:
-            _, late = await asyncio.wait((work,), timeout=CANCEL_SECONDS if is_cancelled else None)
-            for task in late:
-                task.cancel()
+            await asyncio.wait((work,), timeout=deadline - loop.time())
         except asyncio.CancelledError:
+            if not is_cancelled:
+                deadline = min(deadline, loop.time() + CANCEL_SECONDS)
             is_cancelled = True
+        if not work.done() and loop.time() >= deadline:
+            if work.cancelling():
+                break
+            work.cancel()
+            deadline = loop.time() + HANG_SECONDS
     return is_cancelled

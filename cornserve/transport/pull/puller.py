@@ -13,6 +13,9 @@ from typing import Protocol
 from cornserve.pull_protocol import PullProtocol
 from cornserve.wire.listener import ConnectionFactories
 
+HoldMemory = Callable[[], Callable[[], None]]
+"""Keeps the memory of a tensor from being reused, even if the tensor is freed. Returns a function that ends this."""
+
 
 @dataclass(frozen=True, slots=True)
 class PullSource:
@@ -21,8 +24,15 @@ class PullSource:
     view: memoryview
     is_current: Callable[[], bool]
     """Returns whether the memory still belongs to the tensor. Call it before each read, and after the last one."""
-    hold_memory: Callable[[], Callable[[], None]]
-    """Keeps the memory from being reused, even if the tensor is freed. Returns a function that ends this."""
+    hold_memory: HoldMemory
+
+
+@dataclass(frozen=True, slots=True)
+class PullTarget:
+    """The memory of this process that a pull fills with a tensor."""
+
+    view: memoryview
+    hold_memory: HoldMemory
 
 
 FindSource = Callable[[bytes], PullSource | None]
@@ -36,8 +46,8 @@ class Puller(Protocol):
     def serve(self, find: FindSource) -> ConnectionFactories:
         """Lets consumers pull the tensors that `find` returns, over connections to this process."""
 
-    async def pull(self, endpoint: str, capability: bytes, into: memoryview) -> None:
-        """Fills `into`. Nothing writes to `into` after the call, even if the call fails.
+    async def pull(self, endpoint: str, capability: bytes, into: PullTarget) -> None:
+        """Fills `into`. Nothing writes to it after the call, even if the call fails, unless its memory is held.
 
         Raises:
             LostError: the producer has freed the tensor.

@@ -12,7 +12,7 @@ from typing import Final
 from cornserve.pull_protocol import PullProtocol
 from cornserve.transport.errors import LostError
 from cornserve.transport.pull.pool import ConnectionPools
-from cornserve.transport.pull.puller import FindSource
+from cornserve.transport.pull.puller import FindSource, PullTarget
 from cornserve.transport.pull.tcp_protocols import PullReceiver, PullSender, SendingLimit
 from cornserve.wire import handshake
 from cornserve.wire.credentials import ConnectionCredentials
@@ -38,9 +38,9 @@ class TcpPuller:
 
         return {PREAMBLE: create}
 
-    async def pull(self, endpoint: str, capability: bytes, into: memoryview) -> None:
+    async def pull(self, endpoint: str, capability: bytes, into: PullTarget) -> None:
         async with self._pools.connection(endpoint) as receiver:
-            if not await receiver.receive(capability, into):
+            if not await receiver.receive(capability, into.view):
                 raise LostError("its memory was freed during the pull")
 
     def disconnect(self, endpoint: str) -> None:

@@ -24,7 +24,7 @@ from cornserve.wire.credentials import ConnectionCredentials
 from cornserve.wire.handshake import HandshakeError
 from cornserve.wire.listener import ConnectionListener
 from tests.credentials import CREDENTIALS
-from tests.pull_sources import pull_source
+from tests.pull_sources import pull_source, pull_target
 from tests.unit.transport.conftest import MIB, needs_extra
 from tests.unit.transport.test_fabrics import link_type
 from tests.unit.transport.test_transport import DATA
@@ -113,14 +113,14 @@ async def test_a_process_without_the_secret_cannot_send_an_address(server: Fabri
 
 async def test_a_capability_that_no_tensor_has_gets_nothing(server: FabricServer) -> None:
     with pytest.raises(LostError, match="has freed it"):
-        await server.puller.pull(server.endpoint, CAPABILITY, memoryview(bytearray(len(DATA))))
+        await server.puller.pull(server.endpoint, CAPABILITY, pull_target(bytearray(len(DATA))))
 
 
 async def test_a_tensor_that_is_freed_during_a_pull_is_lost_by_any_library(server: FabricServer) -> None:
     server.source = pull_source(DATA, lambda: False)
 
     with pytest.raises(LostError, match="was freed during the pull"):
-        await server.puller.pull(server.endpoint, CAPABILITY, memoryview(bytearray(len(DATA))))
+        await server.puller.pull(server.endpoint, CAPABILITY, pull_target(bytearray(len(DATA))))
 
 
 async def test_each_connection_of_a_burst_closes_the_one_that_has_not_pulled_for_longest(
@@ -175,7 +175,7 @@ async def test_a_message_of_another_size_than_the_tensor_is_an_error(
     into = bytearray(b"x" * nbytes)
 
     with pytest.raises(OSError, match=f"sent {nbytes + surplus} bytes of a tensor that has {nbytes} bytes"):
-        await server.puller.pull(server.endpoint, CAPABILITY, memoryview(into))
+        await server.puller.pull(server.endpoint, CAPABILITY, pull_target(into))
 
     assert into == b"x" * nbytes
 
@@ -186,6 +186,6 @@ async def test_many_sizes_arrive_complete(server: FabricServer) -> None:
         server.source = pull_source(memoryview(data)[:nbytes])
         into = bytearray(nbytes)
 
-        await server.puller.pull(server.endpoint, CAPABILITY, memoryview(into))
+        await server.puller.pull(server.endpoint, CAPABILITY, pull_target(into))
 
         assert into == data[:nbytes]

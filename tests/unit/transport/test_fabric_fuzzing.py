@@ -21,7 +21,7 @@ from cornserve.wire.connection import MessageConnection
 from cornserve.wire.listener import ConnectionListener
 from tests.chaos import form
 from tests.credentials import CREDENTIALS
-from tests.pull_sources import pull_source
+from tests.pull_sources import pull_source, pull_target
 from tests.unit.transport.conftest import needs_extra
 from tests.unit.transport.test_fuzzing import FUZZED, SEQUENCES
 from tests.unit.transport.test_transport import DATA
@@ -42,7 +42,7 @@ class FuzzedPair:
 
     async def pull(self, endpoint: str) -> bytes:
         into = bytearray(len(DATA))
-        await self.puller.pull(endpoint, CAPABILITY, memoryview(into))
+        await self.puller.pull(endpoint, CAPABILITY, pull_target(into))
         return bytes(into)
 
 

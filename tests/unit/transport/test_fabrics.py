@@ -294,6 +294,50 @@ async def test_copies_that_are_cancelled_too_late_leave_no_descriptors(
     await until(lambda: psutil.Process().num_fds() <= descriptors)
 
 
+@by_fabric
+@pytest.mark.parametrize("is_cancelled", [True, False])
+async def test_a_pull_by_a_library_that_hangs_ends_and_its_memory_is_not_reused(
+    two_nodes: tuple[TransportProcess, TransportProcess], monkeypatch: pytest.MonkeyPatch, is_cancelled: bool
+) -> None:
+    producer, consumer = two_nodes
+    name = next(iter(metric(consumer, "protocol")))
+    production = produce(producer)
+    for output in ("connecting", "first", "second"):
+        await publish(production, output)
+    assert await received(consumer, producer, "connecting") == DATA
+    fetching, may_end, has_ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def hang(link: Any, offer: bytes, into: memoryview, tag: int) -> None:
+        fetching.set()
+        while not may_end.is_set():
+            with suppress(asyncio.CancelledError):
+                await may_end.wait()
+        into[:] = bytes(into.nbytes)
+        has_ended.set()
+
+    with monkeypatch.context() as hanging:
+        hanging.setattr(link_type(name), "fetch", hang)
+        hanging.setattr("cornserve.transport.pull.fabric_ends.RESPONSE_SECONDS", 1.0)
+        hanging.setattr("cornserve.transport.pull.fabric_puller.CANCEL_SECONDS", 0)
+        hanging.setattr("cornserve.transport.pull.fabric_puller.HANG_SECONDS", 0.1)
+        reading = asyncio.create_task(received(consumer, producer, "first"))
+        await fetching.wait()
+        if is_cancelled:
+            reading.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await reading
+        else:
+            assert await reading == DATA
+            assert metric(consumer, "pull_failures_total") == {name: 1, "tcp": 0}
+
+    assert consumer.held_bytes == len(DATA)
+    async with consumer.transport.consume(producer.tensor_id("second")) as tensor:
+        may_end.set()
+        await has_ended.wait()
+        assert bytes(tensor.view) == DATA
+    await until(lambda: consumer.held_bytes == 0)
+
+
 async def test_a_process_that_cannot_be_reached_does_not_stop_the_links_to_others(
     unreachable_port: int,
 ) -> None:

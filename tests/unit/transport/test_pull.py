@@ -20,7 +20,7 @@ from cornserve.transport.pull.tcp import PREAMBLE, TcpPuller
 from cornserve.wire import handshake, sockets
 from cornserve.wire.listener import ConnectionListener
 from tests.credentials import CREDENTIALS
-from tests.pull_sources import pull_source
+from tests.pull_sources import pull_source, pull_target
 from tests.unit.transport.conftest import MIB, TransportCluster, TransportProcess, by_each_protocol
 from tests.unit.transport.test_transport import DATA, produce, publish, received
 from tests.waiting import until
@@ -228,12 +228,12 @@ async def test_a_tensor_that_is_freed_before_or_during_a_pull_is_lost(
     endpoint = await pair.listen(source)
 
     with pytest.raises(LostError, match=reason):
-        await pair.puller.pull(endpoint, CAPABILITY, memoryview(bytearray(len(DATA))))
+        await pair.puller.pull(endpoint, CAPABILITY, pull_target(bytearray(len(DATA))))
 
 
 async def test_both_ends_of_a_connection_use_keepalive(pair: PullPair) -> None:
     endpoint = await pair.listen(pull_source(DATA))
-    await pair.puller.pull(endpoint, CAPABILITY, memoryview(bytearray(len(DATA))))
+    await pair.puller.pull(endpoint, CAPABILITY, pull_target(bytearray(len(DATA))))
 
     descriptors = connections(endpoint)
 
@@ -252,7 +252,7 @@ async def test_a_connection_that_is_in_use_during_a_disconnect_is_closed_afterwa
     endpoint = await pair.listen(pull_source(DATA, is_current))
     into = bytearray(len(DATA))
 
-    await pair.puller.pull(endpoint, CAPABILITY, memoryview(into))
+    await pair.puller.pull(endpoint, CAPABILITY, pull_target(into))
 
     assert into == DATA
     await until(lambda: connections(endpoint) == [])
@@ -286,7 +286,7 @@ async def test_a_consumer_that_does_not_read_is_disconnected_if_too_many_pull(
             await asyncio.get_running_loop().sock_sendall(connection, CAPABILITY)
             assert await asyncio.get_running_loop().sock_recv(connection, 1) == large[:1]
 
-        await pair.puller.pull(endpoint, CAPABILITY, memoryview(bytearray(len(large))))
+        await pair.puller.pull(endpoint, CAPABILITY, pull_target(bytearray(len(large))))
 
         complete = [await receives(connection, len(large)) for connection in stalled]
         assert sorted(complete) == [False, True]

@@ -26,7 +26,7 @@ from cornserve.wire.listener import ConnectionFactories, ConnectionListener
 from tests.credentials import CREDENTIALS
 from tests.executor_caller import Caller, calling
 from tests.loop_clock import LoopClock
-from tests.pull_sources import pull_source
+from tests.pull_sources import pull_source, pull_target
 
 Listen = Callable[[ConnectionFactories, ConnectionCredentials], Awaitable[str]]
 
@@ -212,11 +212,11 @@ async def test_tensors_are_pulled_over_tls(listen: Listen, tls: ConnectionCreden
     endpoint = await listen(puller.serve(lambda _: sources.pop(0)), tls)
     into = bytearray(len(data))
 
-    await puller.pull(endpoint, bytes(16), memoryview(into))
+    await puller.pull(endpoint, bytes(16), pull_target(into))
 
     assert into == data
     with pytest.raises(LostError, match="freed during the pull"):
-        await puller.pull(endpoint, bytes(16), memoryview(into)[:100])
+        await puller.pull(endpoint, bytes(16), pull_target(memoryview(into)[:100]))
     await puller.close()
 
 
