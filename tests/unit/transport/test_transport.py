@@ -22,6 +22,7 @@ from cornserve.transport import (
     Transport,
 )
 from cornserve.transport.memory.segment import PAGE
+from cornserve.transport.memory.step_registrations import address_of
 from tests.loop_clock import LoopClock
 from tests.unit.transport.conftest import MIB, REQUEST, TransportCluster, TransportProcess
 from tests.waiting import until
@@ -99,10 +100,14 @@ async def test_several_consumers_read_the_same_tensor_and_the_last_one_frees_it(
 async def test_consumers_in_the_producers_process_read_its_memory(cluster: TransportCluster) -> None:
     process = await cluster.transport()
     production = produce(process)
-    await publish(production)
+    slot = await production.allocate("embeddings", len(DATA))
+    slot.buffer[:] = DATA
+    address = address_of(slot.buffer)
+    slot.publish("uint8", (64, 256))
     assert await received(process, process) == DATA
 
     async with process.transport.consume(process.tensor_id()) as tensor:
+        assert address_of(tensor.view) == address
         assert bytes(tensor.view) == DATA
         production.revoke()
         with pytest.raises(StaleError):
