@@ -140,6 +140,12 @@ def _shared_memory() -> CheckResult:
     )
 
 
+UCX_OVER_TCP = (
+    "tensors of other nodes are pulled by UCX over TCP. Each process that reaches UCX's ports can write the memory of "
+    "executors: use it only on a network without others"
+)
+
+
 def _rdma(home: Home) -> CheckResult:
     """Uses the settings of the instance that runs, or the default ones."""
     instance = None
@@ -155,7 +161,7 @@ def _rdma(home: Home) -> CheckResult:
         return CheckResult(
             "RDMA",
             not problem,
-            f"{names}: {problem or 'tensors of other nodes are pulled by UCX over TCP'}",
+            f"{names}: {problem or UCX_OVER_TCP}",
             "tensors of other nodes are pulled over TCP: install cornserve[rdma]",
         )
     slab_mib = None if instance is None else instance.slab_mib

@@ -127,7 +127,8 @@ def up(
         PullProtocol,
         typer.Option(
             help="Protocol for tensors from other nodes. auto: the best one for the network devices of both nodes. "
-            "TCP replaces one that does not work.",
+            "TCP replaces one that does not work. ucx without a device for RDMA is for tests: other processes on its "
+            "network can write the memory of executors.",
         ),
     ] = PullProtocol.AUTO,
     detach: Annotated[

@@ -138,6 +138,8 @@ class PullerSelection:
         except (ImportError, OSError) as error:
             _warn(name, str(error))
             return None
+        if is_selected and not fabric.has_rdma:
+            log.warning("%s uses TCP: each process that reaches its port can write the memory of this one", name)
         if is_selected or fabric.has_rdma:
             return fabric
         await fabric.close()

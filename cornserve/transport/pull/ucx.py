@@ -25,13 +25,18 @@ _OPTIONS: Final = {
     "TCP_PUT_ENABLE": "n",
     # UCX would block the thread, and so all links, until a process that cannot be reached has accepted a connection.
     "TCP_CONN_NB": "y",
-    # Without shared memory, which its peers could go on to read or write after the link is closed.
-    "TLS": "^sm",
     # The format of addresses that `ucx_address` checks.
     "ADDRESS_VERSION": "v1",
     "ADDRESS_DEBUG_INFO": "n",
     "UNIFIED_MODE": "n",
 }
+
+_TRANSPORTS: Final = ("^sm,tcp", "^sm")
+"""The transports of UCX: without TCP, and with TCP where there is no device for RDMA.
+
+Over TCP, each process that reaches UCX's port can write the memory of this process. Shared memory is never used, because
+its peers could go on to read or write it after the link is closed.
+"""
 
 _ENVIRONMENT: Final = {
     "UCX_WARN_UNUSED_ENV_VARS": "n",
@@ -75,14 +80,11 @@ class UcxFabric:
         from ucxx._lib.arr import Array
 
         self.ucxx, self.array = ucxx, Array
-        features = (ucxx.Feature.TAG, ucxx.Feature.WAKEUP)  # without RMA, no process can read memory by its address
-        try:
-            self.context = ucxx.UCXContext(_OPTIONS, features)
-        except ucxx.UCXError as error:
-            raise OSError(f"UCX does not start: {error}") from error
-        resources = (line.rsplit(" ", 1)[-1] for line in self.context.info.splitlines() if " resource " in line)
+        without_tcp, with_tcp = _TRANSPORTS
+        self.has_rdma = self._open_context(without_tcp)
+        if not self.has_rdma:
+            self._open_context(with_tcp)
         self.version = _version()
-        self.has_rdma = any(resource.startswith(_RDMA_TRANSPORTS) for resource in resources)
         self.registrations = StepRegistrations(self._register, "cannot register memory with UCX: pulls are slower")
         self._handles: list[ctypes.c_void_p] = []
         self.links: set[UcxLink] = set()
@@ -102,6 +104,16 @@ class UcxFabric:
         except BaseException:
             await thread.stop()
             raise
+
+    def _open_context(self, transports: str) -> bool:
+        """Returns whether UCX uses a device for RDMA. Raises `OSError` if UCX does not start."""
+        features = (self.ucxx.Feature.TAG, self.ucxx.Feature.WAKEUP)  # without RMA: no process reads memory
+        try:
+            self.context = self.ucxx.UCXContext({**_OPTIONS, "TLS": transports}, features)
+        except self.ucxx.UCXError as error:
+            raise OSError(f"UCX does not start: {error}") from error
+        resources = (line.rsplit(" ", 1)[-1] for line in self.context.info.splitlines() if " resource " in line)
+        return any(resource.startswith(_RDMA_TRANSPORTS) for resource in resources)
 
     def link(self) -> UcxLink:
         return UcxLink(self)

@@ -108,7 +108,7 @@ def test_a_device_for_rdma_needs_a_library_that_supports_it_and_lockable_memory(
     [
         ("tcp", ["uverbs0"], None, True, "uverbs0: tensors of other nodes are pulled over TCP"),
         ("auto", [], None, True, "no network device: tensors of other nodes are pulled over TCP"),
-        ("ucx", [], None, True, "no network device: tensors of other nodes are pulled by UCX over TCP"),
+        ("ucx", [], None, True, f"no network device: {doctor_checks.UCX_OVER_TCP}"),
         ("ucx", [], OSError("UCX does not start"), False, "no network device: UCX does not start"),
     ],
 )

@@ -149,6 +149,15 @@ async def test_auto_warns_of_a_library_without_support_for_the_device(
     assert f"{name} does not work: it does not support the network devices uverbs0" in caplog.text
 
 
+@pytest.mark.parametrize("name", FABRICS)
+async def test_a_selected_library_over_tcp_warns_that_its_port_is_open_to_others(
+    cluster: TransportCluster, caplog: pytest.LogCaptureFixture, name: PullProtocol
+) -> None:
+    await cluster.transport(protocol=needs_extra(name))
+
+    assert f"{name} uses TCP: each process that reaches its port can write the memory of this one" in caplog.messages
+
+
 def without_rdma(start: Callable[[], Awaitable[Fabric]]) -> Callable[[], Awaitable[Fabric]]:
     async def started() -> Fabric:
         fabric = await start()
