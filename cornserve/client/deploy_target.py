@@ -46,8 +46,7 @@ class DeployOptions(TypedDict, total=False):
     routing: str
     """The policy that selects replicas."""
     binding: Binding
-    """When the replica of an invocation that reads the tensors of one other invocation is selected, unless the plan
-    has a binding for it."""
+    """See `AppPolicies.binding`."""
     shares: Mapping[str, float] | None
     """Shares of the requests among the paths of the model's family, such as `{"e-l": 1}`; by default, the first
     path receives all."""

@@ -106,7 +106,7 @@ def create_gateway(
     replicas = ReplicaPool(credentials, backend.find_start_problem)
     media = media or MediaLoader(MediaFetcher(admission.limits))
     metrics.registry.register(admission)
-    metrics.registry.register(ReplicaMetrics(replicas.stats, replicas.held.lengths))
+    metrics.registry.register(ReplicaMetrics(replicas.stats, replicas.queues.lengths))
     fork_server = fork_server or ForkServer()
     loader = AppLoader(fork_server, admission.limits, blocking_apps)
     changes = AppChanges()

@@ -28,8 +28,7 @@ NonNegative = Annotated[float, Ge(0)]
 Count = Annotated[int, Ge(0), Le(MAX_COUNT)]
 PositiveCount = Annotated[int, Ge(1), Le(MAX_COUNT)]
 Binding = Literal["early", "late"]
-"""When the replica of an invocation that reads the tensors of one other invocation is selected: together with the other
-one's, or when the other one has ended."""
+"""When the replica of an invocation is selected: see `binding` of the app's policies."""
 
 
 class PlanPart(BaseModel):

@@ -36,8 +36,8 @@ class PlanStep(PlanPart):
     components: Names
     """The components."""
     binding: Binding | None = None
-    """When the replica of the step is selected, if it reads the tensors of one other step: `early`, together with the
-    other one's, or `late`, when the other one has ended. By default, as the policies of the app have it."""
+    """The binding of the step, if it reads the tensors of one other step: see `policies.binding`, which is the
+    default."""
 
 
 class PlanPath(PlanPart):

@@ -87,12 +87,13 @@ class ReplicaStatsRegistry:
 class ReplicaMetrics(Collector):
     """
     Args:
-        held: returns the number of invocations that wait for capacity, by executor group. It can run in any thread.
+        queue_lengths: returns the number of invocations that wait for capacity, by executor group. It can run in any
+            thread.
     """
 
-    def __init__(self, stats: ReplicaStatsRegistry, held: Callable[[], Mapping[str, int]]) -> None:
+    def __init__(self, stats: ReplicaStatsRegistry, queue_lengths: Callable[[], Mapping[str, int]]) -> None:
         self._stats = stats
-        self._held = held
+        self._queue_lengths = queue_lengths
 
     def collect(self) -> Iterator[Metric]:
         running = GaugeMetricFamily(
@@ -120,11 +121,11 @@ class ReplicaMetrics(Collector):
             stats.seconds.add_to(seconds, labels)
             stats.dispatch_seconds.add_to(dispatch, labels)
         yield from (running, ended, seconds, dispatch)
-        held = GaugeMetricFamily(
-            "cornserve_gateway_held_invocations",
+        queued = GaugeMetricFamily(
+            "cornserve_gateway_queued_invocations",
             "Invocations with late binding that wait for capacity on a replica.",
             labels=["group"],
         )
-        for group, count in self._held().items():
-            held.add_metric([group], count)
-        yield held
+        for group, count in self._queue_lengths().items():
+            queued.add_metric([group], count)
+        yield queued

@@ -31,14 +31,14 @@ from cornserve.task import TaskError
 from cornserve.wire.invocations import StartCommand
 from cornserve_plan.fields import Binding
 from cornserve_policies.board import Board, ReplicaLoad
-from cornserve_policies.held_invocations import MAX_HELD, Arrival
+from cornserve_policies.invocation_queue import MAX_QUEUED, Arrival
 from cornserve_policies.path_table import CellPath
 from cornserve_policies.replica_routing import RoutedInvocation
 from cornserve_policies.retries import PLACEMENT_SECONDS
 
 log = logging.getLogger(__name__)
 
-_HELD: Final = f"{MAX_HELD} invocations with late binding wait for its executors"
+_QUEUE_IS_FULL: Final = f"{MAX_QUEUED} invocations with late binding wait for its executors"
 
 
 class InvocationPlacement:
@@ -88,7 +88,7 @@ class InvocationPlacement:
         for task in self._starting:
             task.cancel()
         for group, arrival in self._queued.values():
-            self._replicas.held.remove(group, arrival)
+            self._replicas.queues.remove(group, arrival)
         self._queued.clear()
         self._fan_outs.clear()
         self._awaited.clear()
@@ -130,7 +130,9 @@ class InvocationPlacement:
         """Starts a waiting execution now, or as soon as a replica is available."""
         if not execution.is_waiting or self._fail_early(execution) or self._try_start(execution):
             return
-        if any(producer.is_waiting for producer in self._dataflow.producers(execution)) or self._is_held(execution):
+        if any(producer.is_waiting for producer in self._dataflow.producers(execution)) or self._awaits_producer(
+            execution
+        ):
             return  # The producer starts its consumers.
         if not self._fail_replaced(execution):
             self.start_later(execution)
@@ -186,7 +188,7 @@ class InvocationPlacement:
         Returns whether it has started, waits for other invocations, or has been refused.
         """
         producers = self._dataflow.producers(execution)
-        if not all(producer.replica is not None for producer in producers) or self._is_held(execution):
+        if not all(producer.replica is not None for producer in producers) or self._awaits_producer(execution):
             return False
         fan_out = self._fan_out(execution)
         if not producers and fan_out.is_full:  # A producer may need its consumers, and starts them.
@@ -212,28 +214,28 @@ class InvocationPlacement:
         return True
 
     def _start_in_turn(self, execution: InvocationExecution) -> bool:
-        """Starts an execution with late binding on a replica with capacity, or holds it until it has its turn.
+        """Starts an execution with late binding on a replica with capacity, or queues it until it has its turn.
 
         Returns False if no replica is available, with or without capacity.
         """
         if execution in self._queued:
             return True
         group = self._group(execution)
-        if self._replicas.held.is_empty(group) and self._start_at_replica(execution, needs_capacity=True):
+        if self._replicas.queues.is_empty(group) and self._start_at_replica(execution, needs_capacity=True):
             return True
         if not self.has_replica(execution):
             return False
         arrival = Arrival(self._arrived_us, self._ids.unique, execution.invocation.index)
-        if self._replicas.held.add(group, arrival, partial(self._start_queued, execution)):
+        if self._replicas.queues.add(group, arrival, partial(self._start_queued, execution)):
             self._queued[execution] = group, arrival
         elif not self.wait_for_queue(execution):
-            self._fail(execution, "RESOURCE_EXHAUSTED", _HELD)
+            self._fail(execution, "RESOURCE_EXHAUSTED", _QUEUE_IS_FULL)
         return True
 
     def _start_queued(self, execution: InvocationExecution) -> bool:
         """Starts an execution whose turn it is, if a replica has capacity. Returns whether it leaves the queue."""
         try:
-            is_gone = not execution.is_waiting or self._is_held(execution) or self._fail_early(execution)
+            is_gone = not execution.is_waiting or self._awaits_producer(execution) or self._fail_early(execution)
             if not is_gone and not self._start_at_replica(execution, needs_capacity=True):
                 if self.has_replica(execution):
                     return False
@@ -243,7 +245,7 @@ class InvocationPlacement:
         self._queued.pop(execution, None)
         return True
 
-    def _is_held(self, execution: InvocationExecution) -> bool:
+    def _awaits_producer(self, execution: InvocationExecution) -> bool:
         """Whether an execution with late binding has to wait for the end of its producer."""
         producer = self._awaited.get(execution)
         return producer is not None and not producer.is_finished

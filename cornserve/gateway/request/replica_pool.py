@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from cornserve.concurrency import Broadcast
 from cornserve.gateway.observe.replica_metrics import ReplicaStatsRegistry
-from cornserve.gateway.request.held_queues import HeldQueues
+from cornserve.gateway.request.invocation_queues import InvocationQueues
 from cornserve.gateway.request.replica_connection import ReplicaConnection
 from cornserve.gateway.request_route import RequestRoute
 from cornserve.wire.credentials import ConnectionCredentials
@@ -75,7 +75,7 @@ class ReplicaPool:
         """The routed groups of each endpoint."""
         self._connections: dict[str, ReplicaConnection] = {}
         self.stats = ReplicaStatsRegistry()
-        self.held = HeldQueues()
+        self.queues = InvocationQueues()
         """The invocations that wait for capacity on a replica."""
         self._routes_in_use: dict[int, tuple[RequestRoute, int]] = {}
         """Routes that running requests started with, and the number of these requests, by the route's identity."""
@@ -131,7 +131,7 @@ class ReplicaPool:
             self.stats.add(key, endpoint, id)
             self._connection(endpoint)
         self._changes.notify()
-        self.held.serve_soon(key)
+        self.queues.serve_soon(key)
         if replicas:  # Those that remain can take running invocations over.
             for endpoint in (removed & self._unrouted) - paused:
                 self._connections[endpoint].leave()
@@ -362,7 +362,7 @@ class ReplicaPool:
     def _on_load(self, endpoint: str) -> None:
         self._leave_replaced()
         for group in self._groups.get(endpoint, ()):
-            self.held.serve_soon(group)
+            self.queues.serve_soon(group)
 
     def _close_later(self, connection: ReplicaConnection) -> None:
         closing = asyncio.create_task(connection.close())

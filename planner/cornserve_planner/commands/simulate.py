@@ -101,8 +101,8 @@ def simulate(
         bool,
         typer.Option(
             "--late-binding",
-            help="Choose the replica that reads the output of one other when that has ended, for steps without a"
-            " binding in the plan.",
+            help="Simulate late binding, as with `cornserve deploy --late-binding`, for steps without a binding in the"
+            " plan.",
         ),
     ] = False,
     ttft: Annotated[float | None, typer.Option("--ttft", help="Target: seconds until the first output.")] = None,

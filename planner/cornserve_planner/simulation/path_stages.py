@@ -22,7 +22,7 @@ class PathStage:
         consumers: the indices of the steps that consume its output, and whether they stream it.
         inputs: the number of steps whose output it consumes.
         has_one_input: whether it consumes the whole output of one step, and no stream.
-        binding: when its replica is chosen if it has one input, `early` or `late`; None for that of the settings.
+        binding: that of the plan's step; None for that of the settings.
         takes_text: whether its input contains the text of the request.
         encoding: the tokens of a prompt that take as long as encoding a token of media; 0 without encoder.
     """

@@ -25,8 +25,7 @@ class ServingSettings:
         racks: the racks in which replicas are placed; None if all transfers are alike.
         latency: seconds until the first byte of a transfer arrives.
         transfers: by option, the bytes of its output for a request.
-        binds_late: whether the replica of an invocation that reads one output is chosen when that exists, unless the
-            step of the plan has a binding.
+        binds_late: whether invocations have late binding, unless the step of the plan has a binding.
         streamed: components that begin with the first output of the components before them, instead of the last.
         ttft, tbt, e2e: latency targets in seconds.
         refuses: whether requests are refused early that would miss the targets.

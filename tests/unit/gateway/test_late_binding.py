@@ -14,7 +14,7 @@ from cornserve.app.settings import AppPolicies
 from cornserve.app.source import unload_app
 from cornserve.app.spec import AppSource, AppSpec
 from cornserve.control.store.base import APPS, Store
-from cornserve.gateway.request import held_queues
+from cornserve.gateway.request import invocation_queues
 from cornserve_echo.note_executors import ReadExecutor
 from tests.loop_clock import LoopClock
 from tests.unit.echo_executors import EchoExecutors
@@ -67,9 +67,9 @@ async def late(
     unload_app("post_of_the_tensors_test")
 
 
-async def held_invocations(gateway: httpx.AsyncClient) -> float:
+async def queued_invocations(gateway: httpx.AsyncClient) -> float:
     metrics = (await gateway.get("/metrics")).text
-    return sum(map(float, re.findall(r"^cornserve_gateway_held_invocations\{.*\} (\S+)$", metrics, re.MULTILINE)))
+    return sum(map(float, re.findall(r"^cornserve_gateway_queued_invocations\{.*\} (\S+)$", metrics, re.MULTILINE)))
 
 
 async def test_invocations_start_in_the_order_of_arrival_when_the_replica_has_capacity(
@@ -83,27 +83,27 @@ async def test_invocations_start_in_the_order_of_arrival_when_the_replica_has_ca
         others.append(sent)
     assert late.running == 1
     assert ended == []
-    assert await held_invocations(gateway) == 3
+    assert await queued_invocations(gateway) == 3
 
     first.cancel()
     await asyncio.gather(*others)
 
     assert ended == ["a", "b", "c"]
-    assert await held_invocations(gateway) == 0
+    assert await queued_invocations(gateway) == 0
     await until(lambda: late.app.held_bytes() == 0)
 
 
 async def test_a_request_is_refused_if_too_many_wait(late: LatePost, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_queues, "MAX_HELD", 2)
+    monkeypatch.setattr(invocation_queues, "MAX_QUEUED", 2)
     first = await late.read_long()
-    held = [await late.write("a"), await late.write("b")]
+    queued = [await late.write("a"), await late.write("b")]
 
     refused = await (await late.write("c"))
 
     assert refused.status_code == 429
     assert refused.json()["error"]["code"] == "resource_exhausted"
     first.cancel()
-    assert [(await sent).json()["text"] for sent in held] == ["a", "b"]
+    assert [(await sent).json()["text"] for sent in queued] == ["a", "b"]
     await until(lambda: late.app.held_bytes() == 0)
 
 
@@ -123,11 +123,11 @@ async def test_requests_that_leave_give_up_their_turns(late: LatePost, clock: Lo
 
 async def test_invocations_that_wait_start_at_the_replacement_of_a_dead_replica(late: LatePost) -> None:
     first = await late.read_long()
-    held = await late.write("a")
+    queued = await late.write("a")
     replacement = await late.app.reader()
 
     await late.app.executors.kill(late.reader)
     first.cancel()
     await late.app.publish(writers=[late.writer], readers=[replacement])
 
-    assert (await held).json()["text"] == "a"
+    assert (await queued).json()["text"] == "a"

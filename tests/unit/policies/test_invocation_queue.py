@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cornserve_policies.board import MAX_REPORT_SECONDS, Board, LoadLimits, LoadReport, ReplicaLoad
-from cornserve_policies.held_invocations import Arrival, HeldInvocations
+from cornserve_policies.invocation_queue import Arrival, InvocationQueue
 
 LIMIT = 5
 
@@ -20,16 +20,16 @@ starts = st.tuples(st.just("start"), st.integers(0, 2 * LIMIT))
 def test_invocations_start_in_the_order_of_arrival_and_their_number_is_bounded(
     events: list[tuple[str, Arrival | int]],
 ) -> None:
-    queue, held = HeldInvocations[Arrival](LIMIT), set[Arrival]()
+    queue, queued = InvocationQueue[Arrival](LIMIT), set[Arrival]()
     for event in events:
         match event:
-            case "add", Arrival() as arrival if arrival not in held:
+            case "add", Arrival() as arrival if arrival not in queued:
                 is_added = queue.add(arrival, arrival)
-                assert is_added == (len(held) < LIMIT)
-                held |= {arrival} if is_added else set()
+                assert is_added == (len(queued) < LIMIT)
+                queued |= {arrival} if is_added else set()
             case "remove", Arrival() as arrival:
                 queue.remove(arrival)
-                held.discard(arrival)
+                queued.discard(arrival)
             case "start", int(capacity):
                 started: list[Arrival] = []
 
@@ -40,9 +40,9 @@ def test_invocations_start_in_the_order_of_arrival_and_their_number_is_bounded(
                     return True
 
                 queue.start(try_start)
-                assert started == sorted(held)[:capacity]
-                held -= {*started}
-        assert len(queue) == len(held)
+                assert started == sorted(queued)[:capacity]
+                queued -= {*started}
+        assert len(queue) == len(queued)
 
 
 def test_a_replica_has_capacity_for_a_number_of_invocations_at_a_time() -> None:

@@ -9,18 +9,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from cornserve_policies.held_invocations import MAX_HELD, Arrival, HeldInvocations
+from cornserve_policies.invocation_queue import MAX_QUEUED, Arrival, InvocationQueue
 from cornserve_policies.retries import PLACEMENT_SECONDS
 
 TryStart = Callable[[], bool]
 """Starts an invocation if a replica has capacity. Returns whether the invocation leaves the queue."""
 
 
-class HeldQueues:
+class InvocationQueues:
     """The queues of a gateway, by executor group."""
 
     def __init__(self) -> None:
-        self._queues: dict[str, HeldInvocations[TryStart]] = {}
+        self._queues: dict[str, InvocationQueue[TryStart]] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         """The next attempt of each group."""
 
@@ -32,8 +32,8 @@ class HeldQueues:
         return group not in self._queues
 
     def add(self, group: str, arrival: Arrival, try_start: TryStart) -> bool:
-        """Holds an invocation. Returns False if the queue is full."""
-        queue = self._queues.setdefault(group, HeldInvocations(MAX_HELD))
+        """Queues an invocation. Returns False if the queue is full."""
+        queue = self._queues.setdefault(group, InvocationQueue(MAX_QUEUED))
         if not queue.add(arrival, try_start):
             return False
         if group not in self._timers:
@@ -41,7 +41,7 @@ class HeldQueues:
         return True
 
     def remove(self, group: str, arrival: Arrival) -> None:
-        """Removes an invocation. Does nothing if it is not held."""
+        """Removes an invocation. Does nothing if it is not queued."""
         if group in self._queues:
             self._queues[group].remove(arrival)
             self.serve_soon(group)  # It may have been the first one.

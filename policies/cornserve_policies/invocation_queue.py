@@ -6,8 +6,8 @@ from bisect import bisect_left, insort
 from collections.abc import Callable
 from typing import Final, Generic, NamedTuple, TypeVar
 
-MAX_HELD: Final = 1024
-"""The number of invocations of one executor group that a gateway holds at most. It refuses further ones."""
+MAX_QUEUED: Final = 1024
+"""The number of invocations of one executor group that a gateway queues at most. It refuses further ones."""
 
 Item = TypeVar("Item")
 
@@ -21,7 +21,7 @@ class Arrival(NamedTuple):
     """The index within the request."""
 
 
-class HeldInvocations(Generic[Item]):
+class InvocationQueue(Generic[Item]):
     """A bounded queue, in the order of arrival.
 
     Args:
