@@ -97,7 +97,7 @@ class ReplicaConnection:
         self.load = ReplicaLoad(endpoint)
         self.max_model_len: int | None = None
         """The context length of the executor, in tokens, once it has sent it."""
-        self.model_digest = ""
+        self.model_digest: str | None = None
         """The digest of the model that the executor has loaded, once it has sent it. Empty: unknown."""
         self.limits_consumers = False
         """Whether the executor limits the memory of the tensors for one of several consumers."""

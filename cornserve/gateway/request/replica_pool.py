@@ -148,7 +148,7 @@ class ReplicaPool:
         for key, successor in successors.items():
             endpoints = self._endpoints.get(key, ())
             digests = {self._connections[each].model_digest for each in endpoints if each in self._connections}
-            digest = digests.pop() if len(digests) == 1 else ""
+            digest = (digests.pop() if len(digests) == 1 else None) or ""
             self._replaced.pop(successor, None)  # It is used again, as after a return to an earlier plan.
             self._leaving.pop(successor, None)
             self._replaced[key] = _ReplacedGroup(successor, digest, frozenset(endpoints))
@@ -172,9 +172,13 @@ class ReplicaPool:
         """Returns the replicas of the group that has replaced a group, if they have loaded the same model."""
         if key in self._endpoints or key not in self._replaced:
             return ()
-        digest, known = self._replaced[key].digest, self._connections
-        endpoints = self._endpoints.get(self._successor(key), ())
-        return [each for each in endpoints if digest and each in known and known[each].model_digest == digest]
+        digest = self._replaced[key].digest
+        return [each for each, found in self._successor_digests(key).items() if digest and found == digest]
+
+    def _successor_digests(self, key: str) -> Mapping[str, str | None]:
+        """Returns the digests of the models that a group's successors have loaded, None for those not known yet."""
+        endpoints, known = self._endpoints.get(self._successor(key), ()), self._connections
+        return {each: self._connection(each).model_digest if each in known else None for each in endpoints}
 
     def _leave_replaced(self) -> None:
         """Informs the replicas of replaced groups whose requests can continue in their successors."""
@@ -260,10 +264,16 @@ class ReplicaPool:
     def _routed_endpoints(self, key: str, unrouted_endpoints: Sequence[str]) -> Sequence[str]:
         if key in self._endpoints:
             return self._endpoints[key]
-        return self._successor_endpoints(key) or sorted(unrouted_endpoints)
+        if successors := self._successor_endpoints(key):
+            return successors
+        is_unrouted, known = self.is_unrouted(key), self._connections
+        return sorted(
+            each for each in unrouted_endpoints if is_unrouted or (each in known and not known[each].is_suspect)
+        )
 
     def outage(self, key: str) -> str:
         """Returns why requests to the group must not wait for a replica, or an empty text if one may come soon."""
+        key = self._successor(key)
         now, endpoints = _now(), self._endpoints.get(key, ())
         if self.is_missing(key):
             return (
@@ -284,6 +294,7 @@ class ReplicaPool:
 
     def is_missing(self, key: str) -> bool:
         """Whether the replicas of a routed group cannot be found, and the controller has not corrected it."""
+        key = self._successor(key)
         return key in self._missing and _now() - self._missing[key] >= UNREACHABLE_SECONDS
 
     async def start_problem(self, key: str) -> str:
@@ -291,7 +302,8 @@ class ReplicaPool:
 
         Returns an empty text if one of them can be reached, or if others can start.
         """
-        if not all(self._is_unreachable_for(endpoint, CHECK_SECONDS) for endpoint in self._endpoints.get(key, ())):
+        endpoints = self._endpoints.get(self._successor(key), ())
+        if not all(self._is_unreachable_for(endpoint, CHECK_SECONDS) for endpoint in endpoints):
             return ""
         async with self._check:
             if _now() >= self._next_check:
@@ -311,8 +323,14 @@ class ReplicaPool:
         return since is not None and _now() - since >= seconds
 
     def is_unrouted(self, key: str) -> bool:
-        """Whether no route contains the group any more, so that lost replicas are not replaced."""
-        return key not in self._endpoints
+        """Whether no route contains the group any more, or one that has replaced it and may load the same model, so
+        that lost replicas are not replaced."""
+        if key in self._endpoints:
+            return False
+        if self._successor(key) not in self._endpoints or not self._replaced[key].digest:
+            return True
+        digests = {*self._successor_digests(key).values()}
+        return bool(digests) and digests.isdisjoint({None, self._replaced[key].digest})
 
     async def close(self) -> None:
         await asyncio.gather(*(connection.close() for connection in self._connections.values()), *self._closing)
