@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
@@ -15,12 +15,21 @@ from cornserve_tasklib.hub import is_hub_id
 MAX_FILES: Final = 10_000
 """A directory with more files has no digest."""
 
+FULLY_READ_BYTES: Final = 32 << 20
+"""Files up to this size are read completely. They contain the settings and the tokenizer."""
+
+SAMPLES: Final = 256
+"""The number of parts of a larger file that are read, at equal distances."""
+
+SAMPLE_BYTES: Final = 4096
+
 
 def model_digest(model_id: str, revision: str | None, adapters: Iterable[str] = ()) -> str:
     """Returns the digest of a model, its adapters and vLLM. Empty if it is unknown. Blocks.
 
-    It depends on the names, sizes and modification times of files in directories, and on the commit of a model of the
-    hub.
+    It depends on the names and contents of files in directories, and on the commit of a model of the hub. Copies of a
+    directory have the same digest. Of large files, it reads samples, which differ after a training that has changed the
+    weights, but not after a change of a few of them.
 
     Args:
         adapters: directories of LoRA adapters.
@@ -30,16 +39,14 @@ def model_digest(model_id: str, revision: str | None, adapters: Iterable[str] = 
     digest = sha256(engine.encode())
     try:
         if Path(model_id).is_dir():
-            parts = [*_files(model_id)]
+            parts = _files(model_id)
         elif is_hub_id(model_id) and (commit := _cached_commit(model_id, revision)):
             parts = [commit]
         else:
             return ""
         for directory in adapters:
             parts += _files(directory)
-    except OSError:
-        return ""
-    if len(parts) > MAX_FILES:
+    except (OSError, ValueError):
         return ""
     for part in parts:
         digest.update(part.encode(errors="surrogateescape") + b"\0")
@@ -54,12 +61,30 @@ def _vllm_version() -> str:
     return ""
 
 
-def _files(directory: str) -> Iterator[str]:
+def _files(directory: str) -> list[str]:
+    """Returns the names, sizes and digests of the files in a directory, without hidden ones.
+
+    Raises `ValueError` for too many.
+    """
     with os.scandir(directory) as entries:
-        for entry in sorted(entries, key=lambda entry: entry.name):
-            if entry.is_file():
-                status = entry.stat()
-                yield f"{entry.name} {status.st_size} {status.st_mtime_ns}"
+        files = [entry for entry in entries if entry.is_file() and not entry.name.startswith(".")]
+    if len(files) > MAX_FILES:
+        raise ValueError(f"{directory} has {len(files)} files")
+    return [
+        f"{file.name} {file.stat().st_size} {_content_digest(file.path, file.stat().st_size)}"
+        for file in sorted(files, key=lambda file: file.name)
+    ]
+
+
+def _content_digest(path: str, size: int) -> str:
+    with open(path, "rb") as file:
+        if size <= FULLY_READ_BYTES:
+            return file_digest(file, "sha256").hexdigest()
+        digest = sha256()
+        for sample in range(SAMPLES):
+            file.seek((size - SAMPLE_BYTES) * sample // (SAMPLES - 1))
+            digest.update(file.read(SAMPLE_BYTES))
+        return digest.hexdigest()
 
 
 def _cached_commit(model_id: str, revision: str | None) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
-from cornserve_executors.model_digest import model_digest
+import cornserve_executors.model_digest
+from cornserve_executors.model_digest import SAMPLE_BYTES, SAMPLES, model_digest
 
 
 @pytest.fixture
@@ -19,13 +21,40 @@ def model(tmp_path: Path) -> Path:
     return directory
 
 
-def test_a_directory_keeps_its_digest_until_a_file_changes(model: Path, tmp_path: Path) -> None:
-    digest = model_digest(str(model), None)
-    weights = model / "model.safetensors"
+def test_copies_of_a_directory_have_the_same_digest(model: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(model, copy)
+    (copy / ".cache").write_text("of the download")
+    os.utime(copy / "model.safetensors", (1, 1))
 
-    assert digest == model_digest(str(model), None) != ""
+    assert model_digest(str(model), None) == model_digest(str(copy), None) != ""
+
+
+def test_other_contents_of_the_same_size_have_another_digest(model: Path) -> None:
+    digest, weights = model_digest(str(model), None), model / "model.safetensors"
+    status = weights.stat()
+
     weights.write_bytes(b"changed")
-    os.utime(weights, (1, 1))
+    os.utime(weights, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    assert weights.stat().st_size == status.st_size
+    assert model_digest(str(model), None) != digest
+
+
+@pytest.mark.parametrize("place", [0, 0.5, 1])
+def test_the_digest_of_a_large_file_depends_on_samples_of_it(
+    model: Path, monkeypatch: pytest.MonkeyPatch, place: float
+) -> None:
+    monkeypatch.setattr(cornserve_executors.model_digest, "FULLY_READ_BYTES", 1000)
+    weights = model / "model.safetensors"
+    size = SAMPLES * SAMPLE_BYTES  # The samples are all of it.
+    weights.write_bytes(bytes(size))
+    digest = model_digest(str(model), None)
+
+    with weights.open("r+b") as file:
+        file.seek(int(place * (size - 1)))
+        file.write(b"1")
+
     assert model_digest(str(model), None) != digest
 
 
