@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ from cornserve_executors.llm.kv_format import KvFormat
 from cornserve_executors.llm.kv_messages import PrefilledKv
 from cornserve_executors.llm.lora import load_adapters
 from cornserve_executors.llm.output_parser import check_parsers
-from cornserve_executors.llm.partial_response import HandOver, PartialResponse
+from cornserve_executors.llm.partial_response import HandOver, PartialResponse, frontend_states
 from cornserve_executors.llm.prompt_renderer import PromptRenderer, RenderedRequest
 from cornserve_executors.llm.response_builder import ResponseBuilder
 from cornserve_executors.llm.thinker_states import STATES_READERS, StatesDelivery
@@ -147,10 +148,13 @@ class LLMEngine(VllmEngine):
                     states = await stack.enter_async_context(reader)
                     sampling = states.with_states(sampling)
                 part = None  # That of a response without a stream.
-                is_partial = deliver is None and not repeated
-                if is_partial and hand_over is not None and self._continues_elsewhere(request):
-                    part = PartialResponse(self._vllm, id, rendered, cached_tokens, embeddings, hand_over)
-                    sampling = part.sampling(sampling)
+                if hand_over is not None and not repeated and self._continues_elsewhere(request):
+                    if deliver is None:
+                        part = PartialResponse(self._vllm, id, rendered, cached_tokens, hand_over)
+                        sampling = part.sampling(sampling)
+                    else:
+                        hand_over.on_wanted(partial(self._add_empty_output, id))
+                has_output = False
                 outputs = self._vllm.generate(
                     prompt,
                     sampling,
@@ -161,6 +165,9 @@ class LLMEngine(VllmEngine):
                 )
                 await stack.enter_async_context(aclosing(outputs))
                 async for output in outputs:
+                    has_output = has_output or bool(output.outputs)
+                    if not has_output:
+                        continue
                     _raise_if_aborted(output, embeddings, prefilled)
                     if states is not None:
                         await states.deliver(_first_tokens(output))
@@ -175,7 +182,7 @@ class LLMEngine(VllmEngine):
                     elif deliver is not None and hand_over is not None and hand_over.is_wanted():
                         continued = response.continued() if self._continues_elsewhere(request) else None
                         if continued is not None:  # The request keeps its blocks meanwhile.
-                            await hand_over.save(continued, response.cached_tokens, embeddings)
+                            await hand_over.save(continued, response.cached_tokens)
                             raise HandedOverError
             return response.build()
 
@@ -195,6 +202,11 @@ class LLMEngine(VllmEngine):
             if not rendered.request.can_be_repeated:
                 raise
             return rendered, delivered
+
+    def _add_empty_output(self, id: str) -> None:
+        """Adds an output without tokens to a running request, so that it can be handed over before its next token."""
+        for state in frontend_states(self._vllm, id).values():
+            state.queue.put(RequestOutput(id, None, None, None, [], finished=False))
 
     def _continues_elsewhere(self, request: LLMRequest) -> bool:
         """Returns whether another executor may continue a running response exactly after its tokens.
@@ -236,8 +248,7 @@ class LLMEngine(VllmEngine):
         samples_first: bool = False,
         due: DueTime = NO_DUE_TIME,
     ) -> tuple[ChatChunk | None, int]:
-        """Processes the prompt of a request, with the delivered tokens of a continued response. The engine saves its KV
-        cache at the same time, or later.
+        """Processes the prompt of a request. The engine saves its KV cache at the same time, or later.
 
         Returns the first token of the response, and the number of cached tokens. The token is absent without
         `samples_first`, if the response may end with it, or if the response cannot continue after it, because its text
@@ -249,11 +260,6 @@ class LLMEngine(VllmEngine):
         """
         request = rendered.request
         prompt, sampling = rendered.engine_inputs()
-        # The token that follows those to save is the only one to compute if they are cached. Media must be complete.
-        end = target.tokens + 1
-        if prompt.get("mm_hashes"):
-            end = max(end, len(rendered.prompt_tokens))
-        prompt = {**prompt, "prompt_token_ids": prompt["prompt_token_ids"][:end]}
         if not samples_first:
             sampling = SamplingParams(temperature=0, detokenize=False, extra_args=sampling.extra_args)
         sampling = _with_extra(sampling, SAVE, asdict(target))
@@ -274,18 +280,21 @@ class LLMEngine(VllmEngine):
                     cached_tokens = output.num_cached_tokens or 0
         return chunk, cached_tokens
 
+    async def save_running(self, id: str, target: KvTarget) -> None:
+        """Saves the KV cache of a running request with one choice, between two steps. Its tokens must be computed.
+
+        Raises `RuntimeError` if the request has ended.
+        """
+        states = frontend_states(self._vllm, id)
+        if not states:
+            raise RuntimeError("the response has ended")
+        (engine_id,) = states
+        await self._vllm.collective_rpc("save_running_kv", args=(engine_id, asdict(target)))
+
     async def end_save(self, target: KvTarget) -> None:
         """Lets the engine send a message when it does not write to the memory of an ended request any more."""
         with suppress(vllm_exceptions.EngineDeadError):  # The executor exits.
             await self._vllm.collective_rpc("end_kv_save", args=(asdict(target),))
-
-    @property
-    def can_save_running(self) -> bool:
-        """Whether a further request can save the KV cache of a running one now: it needs the prefix cache, and a place
-        in the batch."""
-        config = self._vllm.vllm_config
-        has_place: bool = self._vllm.get_num_unfinished_requests() < config.scheduler_config.max_num_seqs
-        return has_place and bool(config.cache_config.enable_prefix_caching)
 
     async def kv_format(self) -> KvFormat | None:
         """Returns the format of the KV caches that the engine saves and loads. None if it does not."""

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from cornserve.transport import TensorView
 from cornserve_executors.base import EngineDeadError, InvocationContext
 from cornserve_executors.llm.kv_format import KvMetadata
 from cornserve_tasklib.chat_response import ChatChunk
@@ -49,21 +48,20 @@ class KvHandOver:
         for chunk in (*self._unsent, *chunks):
             await send_chunk(self._context, chunk)
 
-    async def save(self, continued: RenderedRequest, cached_tokens: int, embeddings: Sequence[TensorView]) -> None:
+    async def save(self, continued: RenderedRequest, cached_tokens: int) -> None:
         """Publishes the complete blocks of the running request as the state of the invocation.
 
-        Another request saves them. It finds them in the prefix cache, where they stay while the running request has
-        them. Without memory or time for it, the other replica computes the blocks.
+        Without memory or time for it, or if vLLM has preempted the request, the other replica computes the blocks.
         """
         try:
-            await self._save(continued, cached_tokens, embeddings)
+            await self._save(continued, cached_tokens)
         except EngineDeadError:
             raise
         except Exception as error:
             log.warning("a response is handed over without its KV cache: %s", str(error) or type(error).__name__)
 
-    async def _save(self, continued: RenderedRequest, cached_tokens: int, embeddings: Sequence[TensorView]) -> None:
-        format = await self._engine.kv_format() if self._engine.can_save_running else None
+    async def _save(self, continued: RenderedRequest, cached_tokens: int) -> None:
+        format = await self._engine.kv_format()
         if format is None:
             return
         # The engine has computed all tokens but the last one.
@@ -77,7 +75,7 @@ class KvHandOver:
             asyncio.timeout(SAVE_SECONDS),
             self._messages.lend(key, slot, tokens, self._engine.end_save) as lent,
         ):
-            await self._engine.prefill(continued, key, lent.target, embeddings, due=self._context.due)
+            await self._engine.save_running(self._context.id, lent.target)
             await lent.wait_saved()
         metadata = KvMetadata(format, continued.digest(tokens), tokens, cached_tokens)
         slot.publish("uint8", (nbytes,), metadata.encode())

@@ -2,10 +2,10 @@
 
 Prefill and decode run in different executors, and replicas that leave hand running requests over. A request that saves
 names lent memory (`SAVE`). When a step has computed the last of the tokens to save, a thread copies their blocks there,
-while further steps run, and then sends a message to the executor's main process: the memory is free of writers. A
-request that loads names a received tensor (`LOAD`): a thread copies it into blocks that the scheduler has allocated,
-sends a message, too, and the request runs. Without a token that follows the loaded ones, vLLM computes the last of them
-again.
+while further steps run, and then sends a message to the executor's main process: the memory is free of writers. The
+blocks of a running request are copied between two steps (`save_running`). A request that loads names a received tensor
+(`LOAD`): a thread copies it into blocks that the scheduler has allocated, sends a message, too, and the request runs.
+Without a token that follows the loaded ones, vLLM computes the last of them again.
 
 Only whole blocks are copied, because engines may pack the tokens of a block in any order.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from struct import Struct
@@ -38,7 +39,7 @@ from vllm.v1.request import Request
 from cornserve.transport import Location, SegmentReader, SegmentWriter, StaleError
 from cornserve_executors.llm.block_copies import BlockCopies
 from cornserve_executors.llm.kv_format import KvFormat
-from cornserve_executors.llm.scheduled_requests import parameters, scheduled_requests
+from cornserve_executors.llm.scheduled_requests import new_blocks, parameters, scheduled_requests
 from cornserve_executors.tensor_copies import dtype_name
 
 log = logging.getLogger(__name__)
@@ -102,10 +103,12 @@ class BlockLoad:
 
 @dataclass(slots=True)
 class TransfersOfStep(KVConnectorMetadata):  # type: ignore[misc]
-    """The copies that begin in a step, by request."""
+    """The copies that begin in a step, by request, and the changes of the blocks of running requests."""
 
     saves: dict[str, KvTarget] = field(default_factory=dict)
     loads: dict[str, BlockLoad] = field(default_factory=dict)
+    new_blocks: dict[str, list[int]] = field(default_factory=dict)
+    preempted: set[str] = field(default_factory=set)
 
 
 class KvCacheConnector(KVConnectorBase_V1):  # type: ignore[misc]
@@ -126,8 +129,12 @@ class KvCacheConnector(KVConnectorBase_V1):  # type: ignore[misc]
         self._block_size: int = vllm_config.cache_config.block_size
         self._num_blocks: int = kv_cache_config.num_blocks
         self._saves: dict[str, KvTarget] = {}
+        self._preempted: set[str] = set()
+        """Unfinished requests that were preempted. Their tokens may be computed again at the moment."""
         self._step = TransfersOfStep()
         self._caches: list[torch.Tensor] = []
+        self._blocks: defaultdict[str, list[int]] = defaultdict(list)
+        """The blocks of the running requests that were never preempted."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kv-cache")
         self._lock = Lock()
         self._saving: set[str] = set()
@@ -177,10 +184,14 @@ class KvCacheConnector(KVConnectorBase_V1):  # type: ignore[misc]
                 target.is_computed = True
                 self._step.saves[request.id] = target
         step, self._step = self._step, TransfersOfStep()
+        step.preempted = scheduler_output.preempted_req_ids or set()
+        self._preempted |= step.preempted
+        step.new_blocks = {id: blocks for id, blocks in new_blocks(scheduler_output) if id not in self._preempted}
         return step
 
     def request_finished(self, request: Request, block_ids: list[int]) -> tuple[bool, None]:
         """Keeps the blocks of a request until they are saved."""
+        self._preempted.discard(request.request_id)
         target = self._saves.pop(request.request_id, None)
         return target is not None and target.is_computed, None
 
@@ -205,7 +216,29 @@ class KvCacheConnector(KVConnectorBase_V1):  # type: ignore[misc]
         """Sends a message after the save of a request that has ended, if there is one."""
         self._thread.submit(_send, target, is_done=False)
 
+    def save_running(self, id: str, target: KvTarget) -> None:
+        """Saves the blocks of a running request, which has computed their tokens. Must be called between two steps:
+        later ones may give the blocks to other requests."""
+        target.blocks = self._blocks.get(id, [])
+        is_complete = len(target.blocks) >= self.format().blocks(target.tokens)
+        self._report(target, self._copy(target, self._computed()) if is_complete else None)
+
+    def bind_connector_metadata(self, connector_metadata: KVConnectorMetadata) -> None:
+        super().bind_connector_metadata(connector_metadata)
+        for id in self._transfers.preempted:
+            self._blocks.pop(id, None)
+        for id, blocks in self._transfers.new_blocks.items():
+            self._blocks[id] += blocks
+        if (
+            not self._is_cuda
+        ):  # vLLM calls `start_load_kv` when it has launched the step, which a CPU has then computed.
+            self._start_loads()
+
     def start_load_kv(self, forward_context: Any, **_: Any) -> None:
+        if self._is_cuda:
+            self._start_loads()
+
+    def _start_loads(self) -> None:
         for id, load in self._transfers.loads.items():
             self._thread.submit(self._load, id, load)
 
@@ -213,12 +246,14 @@ class KvCacheConnector(KVConnectorBase_V1):  # type: ignore[misc]
         """Begins to save the blocks whose last token the step has computed."""
         if not (saves := self._transfers.saves):
             return
-        computed = torch.cuda.current_stream().record_event() if self._caches[0].is_cuda else None
+        computed = self._computed()
         for id, target in saves.items():
             self._saving.add(id)
             self._thread.submit(self._save, id, target, computed)
 
     def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
+        for id in finished_req_ids:
+            self._blocks.pop(id, None)
         with self._lock:
             results, self._results = self._results, KVConnectorTransferResults()
             self._finished |= finished_req_ids & self._saving
@@ -238,6 +273,14 @@ class KvCacheConnector(KVConnectorBase_V1):  # type: ignore[misc]
         self._thread.shutdown(cancel_futures=True)
 
     @property
+    def _is_cuda(self) -> bool:
+        return bool(self._caches) and self._caches[0].is_cuda
+
+    def _computed(self) -> torch.cuda.Event | None:
+        """Returns the end of the steps that have been launched on a GPU."""
+        return torch.cuda.current_stream().record_event() if self._is_cuda else None
+
+    @property
     def _transfers(self) -> TransfersOfStep:
         step = self._get_connector_metadata()
         assert isinstance(step, TransfersOfStep)
@@ -249,22 +292,29 @@ class KvCacheConnector(KVConnectorBase_V1):  # type: ignore[misc]
     # (`defer_block_free`), so that the thread may read them.
 
     def _save(self, id: str, target: KvTarget, computed: torch.cuda.Event | None) -> None:
-        format, seconds = self.format(), None
-        blocks = target.blocks[: format.blocks(target.tokens)]
+        seconds = self._copy(target, computed)
+        with self._lock:
+            self._saved.add(id)
+        self._report(target, seconds)
+
+    def _copy(self, target: KvTarget, computed: torch.cuda.Event | None) -> float | None:
+        """Copies the blocks of a request. Returns the seconds, or None if nothing is saved."""
+        blocks = target.blocks[: self.format().blocks(target.tokens)]
         try:
             buffer = self._writer.buffer(Location(**target.location))
             if computed is not None:
                 computed.synchronize()
             started = time.perf_counter()
             self._copies.save(blocks, buffer)
-            seconds = time.perf_counter() - started
+            return time.perf_counter() - started
         except StaleError:
             pass  # The request was cancelled, and its main process waits for the message.
         except Exception:  # The main process reports that nothing is saved.
             log.exception("cannot save the KV cache of a request")
-        with self._lock:
-            self._saved.add(id)
-        _send(target, seconds is not None, seconds or 0, format.nbytes(target.tokens))
+        return None
+
+    def _report(self, target: KvTarget, seconds: float | None) -> None:
+        _send(target, seconds is not None, seconds or 0, self.format().nbytes(target.tokens))
 
     def _load(self, id: str, load: BlockLoad) -> None:
         seconds = None

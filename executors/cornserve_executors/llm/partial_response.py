@@ -6,18 +6,23 @@ further token has an output with all tokens before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 from vllm import RequestOutput, SamplingParams
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
 
-from cornserve.transport import TensorView
 from cornserve_executors.base import HandedOverError
 from cornserve_executors.llm.prompt_renderer import RenderedRequest
 from cornserve_executors.llm.response_builder import ResponseBuilder
 from cornserve_tasklib.chat_response import ChatChunk
+
+
+def frontend_states(vllm: AsyncLLM, id: str) -> Mapping[str, Any]:
+    """Returns what vLLM's frontend keeps of a running request, by the engine's id of each choice."""
+    processor = vllm.output_processor
+    return {each: processor.request_states[each] for each in processor.external_req_ids.get(id, ())}
 
 
 class HandOver(Protocol):
@@ -33,7 +38,7 @@ class HandOver(Protocol):
     async def send(self, chunks: Sequence[ChatChunk]) -> None:
         """Sends the chunks of a response without a stream, after which the other executor continues."""
 
-    async def save(self, continued: RenderedRequest, cached_tokens: int, embeddings: Sequence[TensorView]) -> None:
+    async def save(self, continued: RenderedRequest, cached_tokens: int) -> None:
         """Saves the KV cache of a running request for the other executor, if possible.
 
         Args:
@@ -47,7 +52,6 @@ class PartialResponse:
 
     Args:
         cached_tokens: see `ResponseBuilder`.
-        embeddings: the embeddings of the prompt's media.
     """
 
     def __init__(
@@ -56,14 +60,12 @@ class PartialResponse:
         id: str,
         rendered: RenderedRequest,
         cached_tokens: int | None,
-        embeddings: Sequence[TensorView],
         hand_over: HandOver,
     ) -> None:
         self._vllm = vllm
         self._id = id
         self._rendered = rendered
         self._cached_tokens = cached_tokens
-        self._embeddings = embeddings
         self._hand_over = hand_over
 
     def sampling(self, sampling: SamplingParams) -> SamplingParams:
@@ -76,9 +78,8 @@ class PartialResponse:
         return sampling
 
     def _request_outputs(self) -> None:
-        processor = self._vllm.output_processor
-        for id in processor.external_req_ids.get(self._id, ()):
-            processor.request_states[id].output_kind = RequestOutputKind.CUMULATIVE
+        for state in frontend_states(self._vllm, self._id).values():
+            state.output_kind = RequestOutputKind.CUMULATIVE
 
     async def hand_over(self, output: RequestOutput) -> None:
         """Raises `HandedOverError` if another executor can continue exactly after an output with all tokens."""
@@ -87,5 +88,5 @@ class PartialResponse:
         continued = part.continued()
         if continued is not None:  # The request keeps its blocks meanwhile.
             await self._hand_over.send(chunks)
-            await self._hand_over.save(continued, part.cached_tokens, self._embeddings)
+            await self._hand_over.save(continued, part.cached_tokens)
             raise HandedOverError

@@ -59,6 +59,16 @@ def scheduled_requests(output: SchedulerOutput, known: Collection[str]) -> Itera
             yield ScheduledRequest(id, {}, 0, computed, scheduled, added, id in cached.resumed_req_ids)
 
 
+def new_blocks(output: SchedulerOutput) -> Iterator[tuple[str, list[int]]]:
+    """Yields the requests that get blocks of the first group in a step, with these blocks."""
+    for new in output.scheduled_new_reqs:
+        yield new.req_id, list(new.block_ids[0])
+    cached = output.scheduled_cached_reqs
+    for id, blocks in zip(cached.req_ids, cached.new_block_ids, strict=True):
+        if blocks:
+            yield id, list(blocks[0])
+
+
 def parameters(sampling: Any) -> dict[str, Any]:
     """Returns the parameters for connectors of a request. Empty for one of another kind."""
     return (sampling and sampling.extra_args) or {}

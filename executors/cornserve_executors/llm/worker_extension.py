@@ -43,6 +43,10 @@ class WorkerExtension:
             return None
         return asdict(connector.format())
 
+    def save_running_kv(self, id: str, target: dict[str, Any]) -> None:
+        """Saves the KV cache of a running request in the memory of a `KvTarget`, and sends a message."""
+        kv_cache_connector().save_running(id, KvTarget(**target))
+
     def end_kv_save(self, target: dict[str, Any]) -> None:
         """Sends a message when nothing writes to the memory of a `KvTarget` any more."""
         kv_cache_connector().end_save(KvTarget(**target))

@@ -204,7 +204,7 @@ async def test_the_memory_of_a_response_that_is_cancelled_after_the_start_of_its
 ) -> None:
     invocation = await client.start(_long("cancelled"))
     await invocation.first_chunk()
-    # The engine usually saves the KV cache after these prompts.
+    # The engine saves the KV cache between two steps, which these prompts make longer.
     prompts = [await client.start(ask("corn " * 700, max_tokens=1, cache_salt=str(number))) for number in range(8)]
     invocation.hand_over()
     await until(lambda: _holds_memory(executor))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -88,12 +88,14 @@ def step(
     connector: KvCacheConnector,
     new: Sequence[Any] = (),
     cached: Mapping[str, tuple[list[int], int]] | None = None,
+    preempted: Collection[str] = (),
     **scheduled: int,
 ) -> None:
     """Runs a step.
 
     Args:
         cached: the new blocks and the computed tokens of requests of earlier steps.
+        preempted: requests that the step preempts.
         scheduled: the number of tokens by request.
     """
     cached = cached or {}
@@ -104,7 +106,10 @@ def step(
         resumed_req_ids=set(),
     )
     output = SimpleNamespace(
-        scheduled_new_reqs=new, scheduled_cached_reqs=requests, num_scheduled_tokens=dict(scheduled)
+        scheduled_new_reqs=new,
+        scheduled_cached_reqs=requests,
+        num_scheduled_tokens=dict(scheduled),
+        preempted_req_ids=set(preempted),
     )
     connector.bind_connector_metadata(connector.build_connector_meta(output))
     connector.start_load_kv(None)
@@ -112,16 +117,16 @@ def step(
     connector.clear_connector_metadata()
 
 
-def new_request(saved: KvTarget, tokens: int, blocks: list[int], computed: int = 0) -> Any:
+def new_request(saved: KvTarget | None, tokens: int, blocks: list[int]) -> Any:
     from cornserve_executors.llm.kv_cache_connector import SAVE
 
-    sampling = SimpleNamespace(extra_args={SAVE: asdict(saved)})
+    sampling = SimpleNamespace(extra_args=saved and {SAVE: asdict(saved)})
     return SimpleNamespace(
         req_id="a",
         sampling_params=sampling,
         prompt_token_ids=[*range(tokens)],
         block_ids=(blocks,),
-        num_computed_tokens=computed,
+        num_computed_tokens=0,
     )
 
 
@@ -149,17 +154,24 @@ def save(connector: KvCacheConnector, memory: SegmentMapping, messages: socket.s
     step(connector, cached={"a": ([9], 8)}, a=2)
 
 
-def test_complete_blocks_of_cached_tokens_are_saved(
+def save_running(connector: KvCacheConnector, memory: SegmentMapping, messages: socket.socket) -> None:
+    """Saves two blocks of a running request."""
+    from cornserve_executors.llm.kv_cache_connector import KvTarget
+
+    connector.save_running("a", KvTarget("saved", messages.getsockname(), location(memory, connector, 8), 8))
+
+
+def test_the_blocks_of_a_running_request_are_saved(
     create: Create, memory: SegmentMapping, messages: socket.socket
 ) -> None:
     import torch
 
-    from cornserve_executors.llm.kv_cache_connector import KvTarget
-
     leaving, other = create(), create()
-    saved = KvTarget("a", messages.getsockname(), location(memory, leaving, 8), 8)
-    step(leaving, [new_request(saved, 9, [3, 5, 9], computed=8)], a=1)
-    assert received(messages) == (True, "a")
+    step(leaving, [new_request(None, 4, [3])], a=4)
+    step(leaving, cached={"a": ([5], 4)}, a=1)
+    step(leaving, cached={"a": ([], 5)}, a=1)
+    save_running(leaving, memory, messages)
+    assert received(messages) == (True, "saved")
 
     request = loading_request(other, memory, messages, 8, computed=0)
     assert other.get_num_new_matched_tokens(request, 0) == (8, True)
@@ -168,6 +180,22 @@ def test_complete_blocks_of_cached_tokens_are_saved(
 
     assert received(messages) == (True, "b")
     assert torch.equal(other._caches[0][:, [1, 0]], leaving._caches[0][:, [3, 5]])
+
+
+def test_a_request_whose_blocks_may_be_those_of_others_is_not_saved(
+    create: Create, memory: SegmentMapping, messages: socket.socket
+) -> None:
+    ended, preempted, resumed = create(), create(), create()
+    for connector in (ended, preempted, resumed):
+        step(connector, [new_request(None, 8, [3, 5])], a=8)
+    ended.get_transfer_results({"a"})
+    step(preempted, preempted=["a"])
+    step(resumed, preempted=["a"])
+    step(resumed, cached={"a": ([1, 2], 0)}, a=4)
+
+    for connector in (ended, preempted, resumed):
+        save_running(connector, memory, messages)
+        assert received(messages) == (False, "saved")
 
 
 def test_all_blocks_are_saved_after_the_last_chunk_and_loaded(
