@@ -289,7 +289,7 @@ def deploy(
         )
         return resolved, target_graph(resolved) if is_planned or inputs else None
 
-    resolved, graph = run_import(target, resolve, timeout)
+    resolved, graph = run_import(target, resolve, deadline)
     resolved = with_adaptation(resolved, adapt or [])
     resolved = with_latency_targets(resolved, ttft=ttft, tbt=tbt, e2e=e2e, admission=admission)
     if resolved.warning:

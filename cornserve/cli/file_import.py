@@ -16,25 +16,27 @@ from cornserve.cli.console import CliError, stderr
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
+    from cornserve.client.deadline import Deadline
+
 T = TypeVar("T")
 
 NOTICE_SECONDS = 1.0
 """A slower import is reported to standard error."""
 
 
-def run_import(target: object, function: Callable[[], T], seconds: float | None = None) -> T:
+def run_import(target: object, function: Callable[[], T], deadline: Deadline | None = None) -> T:
     """Returns what `function` returns, which imports the file `target`. Raises `CliError` with its error.
 
     For a target that is not a Python file, it runs in this process, without a limit.
 
     Args:
-        seconds: the time limit. By default, no limit.
+        deadline: the limit of the command. By default, no limit.
     """
     if not str(target).endswith(".py"):
         return function()
     from multiprocessing.connection import wait
 
-    name, limit = Path(str(target)).name, float("inf") if seconds is None else max(0.0, seconds)
+    name = Path(str(target)).name
     context = get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=_send_outcome, args=(sender, function, name, os.getpid()))
@@ -45,11 +47,11 @@ def run_import(target: object, function: Callable[[], T], seconds: float | None 
     assert child.pid is not None
     exited = os.pidfd_open(child.pid)
     try:
-        if limit > NOTICE_SECONDS and not wait([receiver, exited], NOTICE_SECONDS):
+        if (deadline is None or deadline.left > NOTICE_SECONDS) and not wait([receiver, exited], NOTICE_SECONDS):
             stderr().print(f"importing {name} …")
-            limit -= NOTICE_SECONDS
-        if not wait([receiver, exited], None if seconds is None else limit):
-            raise CliError(f"the import of {name} takes longer than {seconds:.3g} s: give a longer --timeout")
+        if not wait([receiver, exited], deadline and deadline.limit):
+            assert deadline is not None
+            raise CliError(f"the import of {name} has not ended after {deadline.seconds:g} s: give a longer --timeout")
         if not receiver.poll():  # Processes that the file has forked keep the pipe open.
             raise EOFError
         outcome = receiver.recv()

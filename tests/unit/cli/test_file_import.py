@@ -67,7 +67,7 @@ def test_the_timeout_of_a_deployment_includes_the_import(cli: CliRunner, tmp_pat
 
     assert result.exit_code == 1
     assert result.stderr.splitlines()[-1] == (
-        "error: the import of hangs.py takes longer than 0.2 s: give a longer --timeout"
+        "error: the import of hangs.py has not ended after 0.2 s: give a longer --timeout"
     )
 
 
