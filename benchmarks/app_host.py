@@ -26,7 +26,6 @@ from cornserve.app.spec import AppSource, AppSpec
 from cornserve.app_host.app_host import AppHost
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.blocking_apps import CurrentApp
-from cornserve.gateway.http.request_id import RequestIds
 from cornserve.gateway.observe.app_logs import AppLogLines, RequestLog
 from cornserve.gateway.task_runs.hosted_app import HostedApp
 from cornserve.gateway.task_runs.local_app import LocalApp
@@ -87,7 +86,7 @@ async def run(app: AppCode, *, is_typed: bool) -> float:
     started = time.perf_counter()
     request, _ = await app.parse(BODY)
     deadline = time.monotonic() + 600
-    log = RequestLog(AppLogLines(), "benchmark", RequestIds("benchmark", "benchmark", "benchmark"))
+    log = RequestLog(AppLogLines(), "benchmark", "benchmark")
     runner = app.start(RunSettings("benchmark", random, deadline, open_stream, lambda seconds: None, log))
     if is_typed:
         assert await runner.needed_components([request]) == {"echo"}

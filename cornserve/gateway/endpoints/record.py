@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -16,6 +15,7 @@ from cornserve.gateway.context import Context
 from cornserve.gateway.endpoints.read_request import read_native
 from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResponse
 from cornserve.gateway.errors import ApiError
+from cornserve.gateway.observe.app_logs import RequestLog
 from cornserve.gateway.request.session import Session, StreamNotRequestedError
 from cornserve.gateway.request_invocation import RequestInvocation
 from cornserve.task.references import Blob, Origin, ReferenceDecoder
@@ -26,26 +26,23 @@ async def record(name: str, request: Request, context: Context) -> SendResponse:
     handler = await RequestHandler.create(context, name, request)
     app_request, media = await read_native(request, lambda body: handler.served_app.code.parse(body or b"null"))
     handler.set_media(media)
-    read_log = partial(context.app_logs.own.of_request, name, handler.ids)
-    return await handler.respond(RecordHandler(app_request, handler.api_error, read_log).respond)
+    return await handler.respond(RecordHandler(app_request, handler.api_error, handler.log).respond)
 
 
 class RecordHandler:
     """Runs one request and describes its calls.
 
     Args:
-        read_log: returns what the code of the app has written for the request.
+        log: that of the request.
     """
 
-    def __init__(
-        self, request: Any, api_error: Callable[[Exception], ApiError], read_log: Callable[[], list[str]]
-    ) -> None:
+    def __init__(self, request: Any, api_error: Callable[[Exception], ApiError], log: RequestLog) -> None:
         self._request = request
         self._api_error = api_error
-        self._read_log = read_log
+        self._log = log
 
     async def respond(self, session: Session) -> bytes:
-        response, message = None, None
+        kept, response, message = self._log.keep_lines(), None, None
         try:
             json = await session.run(self._request, JSON)
             response = from_json(json)
@@ -56,7 +53,7 @@ class RecordHandler:
             if failure.status == HTTPStatus.BAD_REQUEST and not session.invocations:
                 raise failure from None  # The body is not valid.
             message = failure.body.error.message
-        run = RunRecord(calls=_calls(session), response=response, error=message, log=self._read_log())
+        run = RunRecord(calls=_calls(session), response=response, error=message, log=[*kept])
         return run.model_dump_json(exclude_none=True).encode()
 
 

@@ -67,6 +67,7 @@ class RequestHandler:
         self, context: GatewayContext, app: str, request: Request, body_type: type[BaseModel] = BaseModel
     ) -> None:
         self.ids = RequestIds.of(request.scope["state"][REQUEST_ID], context.draw_key)
+        self.log = RequestLog(context.app_logs.own, app, self.ids.public)
         self.served_app = context.apps.get(app)
         self._context = context
         self._app = app
@@ -203,7 +204,7 @@ class RequestHandler:
             self._context.replicas,
             self._stats,
             self._trace,
-            log=RequestLog(self._context.app_logs.own, self._app, self.ids),
+            log=self.log,
             streams=streams,
             arrived_us=self._arrived_us,
             deadline=self._deadline,
@@ -216,8 +217,7 @@ class RequestHandler:
         Logs the errors of code. Clears the traceback of `error`, which would keep the request in memory.
         """
         if isinstance(error, AppCodeError):
-            log.error("the request failed: %s", error.place, extra=logs.traceback_field(error.traceback))
-            self._context.app_logs.own.add_failure(self._app, self.ids, error)
+            self.log.add_failure(error)
         elif not isinstance(error, ApiError | TaskError):
             log.error("the request failed", extra=logs.traceback_field(redacted_traceback(error)))
         if isinstance(error, InvocationError) and error.code == "INVALID_ARGUMENT":

@@ -7,7 +7,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from cornserve.gateway.errors import AppCodeError
 from cornserve.observe import logs
@@ -37,57 +37,18 @@ class FailedCall(NamedTuple):
     """The frames and the type of the error, without content of requests."""
 
 
-class LoggedIds(Protocol):
-    """The ids of a request."""
-
-    @property
-    def public(self) -> str:
-        """The id in the log. Several requests may have it."""
-
-    @property
-    def unique(self) -> str:
-        """No other request has it."""
-
-
-class _LogLine(NamedTuple):
-    """A line of the log of an app."""
-
-    ids: LoggedIds
-    heading: str
-    """The time and the kind, or an empty text for further lines of an error."""
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.heading}{self.text} request_id={self.ids.public}" if self.heading else self.text
-
-
 class AppLogLines:
     """Keeps the last `MAX_LINES` lines of each of the `MAX_APPS` apps that have written last."""
 
     def __init__(self) -> None:
-        self._lines: OrderedDict[str, deque[_LogLine]] = OrderedDict()
-
-    def add_failure(self, app: str, ids: LoggedIds, error: AppCodeError) -> None:
-        heading = _LogLine(ids, f"{_now()} ERROR the request failed: {error.place}", "")
-        self._add(app, [heading, *_further_lines(ids, error.traceback)])
-
-    def add_prints(self, app: str, ids: LoggedIds, lines: Sequence[PrintedLine]) -> None:
-        self._add(app, [_printed(ids, line) for line in lines])
-
-    def add_failed_call(self, app: str, ids: LoggedIds, call: FailedCall) -> None:
-        heading = _LogLine(ids, f"{_now()} ERROR ", _failed(app, call))
-        self._add(app, [heading, *_further_lines(ids, call.traceback)])
+        self._lines: OrderedDict[str, deque[str]] = OrderedDict()
 
     def last(self, app: str, count: int) -> list[str]:
         """Returns the last lines of an app."""
         lines = self._lines.get(app, ())
-        return [*map(str, islice(lines, max(0, len(lines) - count), None))]
+        return [*islice(lines, max(0, len(lines) - count), None)]
 
-    def of_request(self, app: str, ids: LoggedIds) -> list[str]:
-        """Returns the lines of a request, without its id, times, and the headings of errors that it returns."""
-        return [line.text for line in self._lines.get(app, ()) if line.ids.unique == ids.unique and line.text]
-
-    def _add(self, app: str, lines: Iterable[_LogLine]) -> None:
+    def add(self, app: str, lines: Iterable[str]) -> None:
         kept = self._lines.setdefault(app, deque(maxlen=MAX_LINES))
         self._lines.move_to_end(app)
         if len(self._lines) > MAX_APPS:
@@ -96,36 +57,47 @@ class AppLogLines:
 
 
 class RequestLog:
-    """Writes what the code of an app does for one request to the lines of the app, and to the log of the gateway."""
+    """Writes what the code of an app does for one request to the lines of the app, and to the log of the gateway.
 
-    def __init__(self, lines: AppLogLines, app: str, ids: LoggedIds) -> None:
+    Args:
+        request_id: the id in the lines of the app.
+    """
+
+    def __init__(self, lines: AppLogLines, app: str, request_id: str) -> None:
         self._lines = lines
         self._app = app
-        self._ids = ids
+        self._request_id = request_id
+        self._kept: deque[str] | None = None
+
+    def keep_lines(self) -> deque[str]:
+        """Returns the last `MAX_LINES` lines that the request writes after this call.
+
+        They lack the time, the id, and the headings of errors that the response contains.
+        """
+        self._kept = deque(maxlen=MAX_LINES)
+        return self._kept
+
+    def add_failure(self, error: AppCodeError) -> None:
+        log.error("the request failed: %s", error.place, extra=logs.traceback_field(error.traceback))
+        frames = error.traceback.splitlines()
+        self._add([self._heading(f"ERROR the request failed: {error.place}"), *frames], frames)
 
     def add_prints(self, lines: Sequence[PrintedLine]) -> None:
         for line in lines:
             log.info("app %r%s printed: %s", self._app, f", {line.line}," if line.line else "", line.text)
-        self._lines.add_prints(self._app, self._ids, lines)
+            text = f"{line.line}: {line.text}" if line.line else line.text
+            self._add([self._heading(f"PRINT {text}" if line.line else f"PRINT: {text}")], [text])
 
     def add_failed_call(self, call: FailedCall) -> None:
-        log.error("%s", _failed(self._app, call), extra=logs.traceback_field(call.traceback))
-        self._lines.add_failed_call(self._app, self._ids, call)
+        text = f"the recorded call of {call.function} failed: app {self._app!r}, task {call.task}, {call.line}"
+        log.error("%s", text, extra=logs.traceback_field(call.traceback))
+        frames = call.traceback.splitlines()
+        self._add([self._heading(f"ERROR {text}"), *frames], [text, *frames])
 
+    def _heading(self, text: str) -> str:
+        return f"{datetime.now(UTC).isoformat(timespec='milliseconds')} {text} request_id={self._request_id}"
 
-def _printed(ids: LoggedIds, line: PrintedLine) -> _LogLine:
-    if line.line:
-        return _LogLine(ids, f"{_now()} PRINT ", f"{line.line}: {line.text}")
-    return _LogLine(ids, f"{_now()} PRINT: ", line.text)
-
-
-def _further_lines(ids: LoggedIds, traceback: str) -> list[_LogLine]:
-    return [_LogLine(ids, "", line) for line in traceback.splitlines()]
-
-
-def _failed(app: str, call: FailedCall) -> str:
-    return f"the recorded call of {call.function} failed: app {app!r}, task {call.task}, {call.line}"
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
+    def _add(self, lines: Sequence[str], kept: Sequence[str]) -> None:
+        self._lines.add(self._app, lines)
+        if self._kept is not None:
+            self._kept.extend(kept)

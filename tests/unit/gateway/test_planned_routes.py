@@ -126,7 +126,7 @@ class PlannedGateway:
             self.served,
             self._pool,
             stats,
-            log=RequestLog(AppLogLines(), "app", ids),
+            log=RequestLog(AppLogLines(), "app", request_id),
             streams=False,
             arrived_us=0,
             deadline=deadline,

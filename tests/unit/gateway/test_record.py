@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import httpx2 as httpx
 
+from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.sources import CHATTERBOX, ECHO, STARTS
+from tests.waiting import until
 
 CAPTION = """
 from cornserve import App
@@ -15,6 +18,21 @@ from cornserve_echo.stages import Caption, StageTask
 
 llm, encoder = StageTask(seconds={"llm": 0}), StageTask(seconds={"encoder": 0})
 app = App(name="caption", paths=[Caption(llm=llm, encoder=encoder)])
+"""
+
+PRINTER = """
+from cornserve import App, Task
+from cornserve_echo import EchoRequest, EchoResponse, EchoTask
+
+class Printer(Task[EchoRequest, EchoResponse]):
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, request: EchoRequest) -> EchoResponse:
+        print(request.text)
+        return self.echo.invoke(request)
+
+app = App(name="printer", paths=[Printer()])
 """
 
 
@@ -91,6 +109,20 @@ async def test_a_record_has_only_its_lines_if_the_client_repeats_an_id(
         ["word corn", "unfinished"],
         ["word maize", "unfinished"],
     ]
+
+
+async def test_a_record_keeps_its_lines_while_other_requests_write(
+    gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors
+) -> None:
+    await deploy(PRINTER)
+    async with asyncio.TaskGroup() as tasks:
+        run = tasks.create_task(record(gateway, "printer", {"text": "corn", "seconds": 0.5}))
+        await until(lambda: executors.running() == 1)
+        await record(gateway, "printer", {"text": "maize\n" * 1000})
+
+    log = run.result()["log"]
+
+    assert [line.partition(": ")[2] for line in log] == ["corn"]
 
 
 async def test_a_call_that_fails_has_its_error(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
