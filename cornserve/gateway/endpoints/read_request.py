@@ -6,7 +6,7 @@ Between the steps, the event loop serves other requests.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
@@ -26,7 +26,7 @@ from cornserve.gateway.http.request_body import (
     parse_json,
     take_body,
 )
-from cornserve.gateway.media.cut_media import cut_media, insert_media
+from cornserve.gateway.media.cut_media import CutBody, cut_media, find_similar_texts, insert_media
 from cornserve.limits import MIB
 
 Result = TypeVar("Result")
@@ -127,16 +127,22 @@ class LargeBodyReader:
         find_slots: Callable[[Value], list[MediaSlot]],
     ) -> Value:
         """Returns `read_json` of the content, after its media have been cut out and inserted again."""
-        max_bytes = self._admission.limits.text_mib * MIB
-        cut = await self.run(partial(cut_media, content, max_bytes))
+        cut = await self._cut(content)
+        value = await self._read_counted(cut.json, read_json)
+        slots = find_slots(value)
+        if similar := find_similar_texts(slots, cut.media):
+            cut = await self._cut(content, similar)
+            value = await self._read_counted(cut.json, read_json)
+            slots = find_slots(value)
+        insert_media(slots, cut.media)
+        return value
+
+    async def _cut(self, content: Content, kept_urls: Collection[str] = ()) -> CutBody:
+        """Returns the content without its media. Raises a 413 if its text is too large."""
+        cut = await self.run(partial(cut_media, content, self._admission.limits.text_mib * MIB, kept_urls))
         if cut is None:
             raise self._admission.text_too_large(len(content))
-        value = await self._read_counted(cut.json, read_json)
-        if not cut.media or insert_media(find_slots(value), cut.media):
-            return value
-        if len(content) > max_bytes:
-            raise self._admission.text_too_large(len(content))
-        return await self._read_counted(content, read_json)
+        return cut
 
     async def _read_counted(self, json: Content, read_json: Callable[[Content], Awaitable[Value]]) -> Value:
         await self.run(partial(check_values, json, self._admission.limits))

@@ -7,8 +7,10 @@ in the JSON, and the parsed request gets its media back. They stay in the body's
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from cornserve.app.media_slots import MediaSlot
 from cornserve.gateway.media.data_url import BodyDataUrl
@@ -50,12 +52,17 @@ class CutBody:
     """The base64 of the media, by the URL that the parsed request has in their place."""
 
 
-def cut_media(body: bytes | bytearray, max_json_bytes: int) -> CutBody | None:
-    """Returns the body without its large media, or None if it is still larger than `max_json_bytes`."""
+def cut_media(body: bytes | bytearray, max_json_bytes: int, kept_urls: Collection[str] = ()) -> CutBody | None:
+    """Returns the body without its large media, or None if it is still larger than `max_json_bytes`.
+
+    Args:
+        kept_urls: the URLs, from an earlier call for this body, of media that stay in the JSON.
+    """
     view = memoryview(body)
     parts: list[bytes | memoryview] = []
     media: dict[str, memoryview] = {}
     size = kept = position = 0
+    numbers = count()
     for _ in range(MAX_CANDIDATES):
         # The JSON that may follow is limited, so a search in a long text ends early.
         key = _KEY.search(body, position, kept + max_json_bytes - size + MAX_KEY_BYTES)
@@ -65,9 +72,11 @@ def cut_media(body: bytes | bytearray, max_json_bytes: int) -> CutBody | None:
         match = _START.match(body, key.start())
         if match is None or (end := body.find(b'"', match.end())) - match.end() < MIN_CUT_BYTES:
             continue
-        reference = f"…{len(media)}".encode()  # An error that quotes it shows a shortened URL.
+        reference = f"…{next(numbers)}".encode()  # An error that quotes it shows a shortened URL.
         head = (match[1] or match[2] or b"data:;base64,").replace(rb"\/", b"/")
-        media[(head + reference).decode()] = view[match.end() : end]
+        if (url := (head + reference).decode()) in kept_urls:
+            continue
+        media[url] = view[match.end() : end]
         parts += (view[kept : match.end()], reference)
         size += match.end() - kept + len(reference)
         kept = position = end
@@ -76,14 +85,14 @@ def cut_media(body: bytes | bytearray, max_json_bytes: int) -> CutBody | None:
     return CutBody(b"".join((*parts, view[kept:])), media)
 
 
-def insert_media(slots: Sequence[MediaSlot], media: Mapping[str, memoryview]) -> bool:
-    """Inserts cut media into the slots of the parsed request. Returns whether each medium had exactly one slot.
+def find_similar_texts(slots: Sequence[MediaSlot], media: Mapping[str, memoryview]) -> set[str]:
+    """Returns the URLs that do not have exactly one slot of the parsed request: the JSON has their texts elsewhere."""
+    uses = Counter(slot.url for slot in slots)
+    return {url for url in media if uses[url] != 1}
 
-    Otherwise, the JSON has a similar text elsewhere, and must be parsed with its media.
-    """
-    cut_slots = [slot for slot in slots if slot.url in media]
-    if sorted(slot.url for slot in cut_slots) != sorted(media):
-        return False
-    for slot in cut_slots:
-        slot.replace_url(BodyDataUrl(slot.url.partition(",")[0] + ",", media[slot.url]))
-    return True
+
+def insert_media(slots: Sequence[MediaSlot], media: Mapping[str, memoryview]) -> None:
+    """Inserts cut media into the slots of the parsed request."""
+    for slot in slots:
+        if (content := media.get(slot.url)) is not None:
+            slot.replace_url(BodyDataUrl(slot.url.partition(",")[0] + ",", content))

@@ -93,6 +93,41 @@ async def test_a_large_url_outside_of_an_image_part_counts_as_text(gateway: http
     assert "limit text-mib=1, " in large.json()["error"]["message"]
 
 
+async def test_an_image_elsewhere_does_not_make_the_images_of_parts_text(
+    gateway: httpx.AsyncClient, deploy: Deploy
+) -> None:
+    await deploy(SEER)
+    image = large_png(3 * MIB)
+    source = {"type": "base64", "media_type": "image/png", "data": b64encode(image).decode()}
+    similar = ({"image_url": data_url(large_png(size))} for size in (100_000, MIB))
+
+    small, large = [
+        await gateway.post(
+            "/v1/messages",
+            json={
+                "model": "seer",
+                "max_tokens": 1,
+                "messages": [
+                    {"role": "user", "content": "Draw."},
+                    {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "draw", "input": given}]},
+                    {
+                        "role": "user",
+                        "content": [
+                            {"type": "tool_result", "tool_use_id": "a"},
+                            {"type": "image", "source": source},
+                        ],
+                    },
+                ],
+            },
+        )
+        for given in similar
+    ]
+
+    assert f"PNG:8x6:{len(image)}:" in small.json()["content"][0]["text"]
+    assert large.status_code == 413
+    assert "limit text-mib=1, " in large.json()["error"]["message"]
+
+
 async def test_a_large_invalid_image_is_named(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
     await deploy(SEER)
     broken = {"type": "image_url", "image_url": {"url": data_url(large_png(MIB)) + "?"}}

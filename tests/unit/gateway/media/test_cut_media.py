@@ -10,7 +10,7 @@ import pytest
 
 from cornserve.app.media_slots import find_media_slots
 from cornserve.gateway.endpoints.anthropic.message_request import CreateMessageRequest
-from cornserve.gateway.media.cut_media import MAX_CANDIDATES, MIN_CUT_BYTES, cut_media, insert_media
+from cornserve.gateway.media.cut_media import MAX_CANDIDATES, MIN_CUT_BYTES, cut_media, find_similar_texts, insert_media
 from cornserve.gateway.media.data_url import decode_content, max_decoded_size
 from cornserve_tasklib import ChatRequest
 
@@ -37,7 +37,8 @@ def decoded(body: bytes) -> list[bytes]:
     assert cut is not None
     request = ChatRequest.model_validate_json(cut.json)
     slots = find_media_slots(request)
-    assert insert_media(slots, cut.media)
+    assert not find_similar_texts(slots, cut.media)
+    insert_media(slots, cut.media)
     assert all(len(content) <= max_decoded_size(slot.url) for slot, content in zip(slots, CONTENTS, strict=False))
     return [decode_content(slot.url) for slot in slots]
 
@@ -102,7 +103,7 @@ def test_images_of_anthropics_api_are_cut_out(escape: str) -> None:
 
     assert cut is not None
     slots = CreateMessageRequest.model_validate_json(cut.json).media
-    assert insert_media(slots, cut.media)
+    insert_media(slots, cut.media)
     assert [decode_content(slot.url) for slot in slots] == CONTENTS
 
 
@@ -124,10 +125,19 @@ def test_short_and_fetched_images_stay_in_the_json() -> None:
     ],
 )
 def test_an_image_elsewhere_is_not_mistaken_for_an_image_part(similar: dict[str, object]) -> None:
-    cut = cut_media(json.dumps(chat(part(URLS[1]), **similar)).encode(), LIMIT)
+    body = json.dumps({**similar, **chat(part(URLS[1]))}).encode()
+    first = cut_media(body, LIMIT)
+    assert first is not None
+    texts = find_similar_texts(find_media_slots(ChatRequest.model_validate_json(first.json)), first.media)
+
+    cut = cut_media(body, len(URLS[0]) + LIMIT, texts)
 
     assert cut is not None
-    assert not insert_media(find_media_slots(ChatRequest.model_validate_json(cut.json)), cut.media)
+    request = ChatRequest.model_validate_json(cut.json)
+    slots = find_media_slots(request)
+    insert_media(slots, cut.media)
+    assert [decode_content(slot.url) for slot in slots] == [CONTENTS[1]]
+    assert request.chat_template_kwargs == similar["chat_template_kwargs"]
 
 
 def test_a_text_that_quotes_json_is_not_cut() -> None:
@@ -142,7 +152,8 @@ def test_a_reference_that_a_client_writes_is_not_replaced_twice() -> None:
     cut = cut_media(json.dumps(chat(part("data:image/png;base64,…0"), part(URLS[0]))).encode(), LIMIT)
 
     assert cut is not None
-    assert not insert_media(find_media_slots(ChatRequest.model_validate_json(cut.json)), cut.media)
+    slots = find_media_slots(ChatRequest.model_validate_json(cut.json))
+    assert find_similar_texts(slots, cut.media) == {"data:image/png;base64,…0"}
 
 
 @pytest.mark.parametrize(
