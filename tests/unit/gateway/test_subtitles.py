@@ -44,6 +44,13 @@ def test_an_arrow_of_any_length_is_no_arrow_of_a_cue() -> None:
     assert subtitles.vtt(arrows) == "WEBVTT\n\n00:00:00.000 --> 00:00:01.000\na -> b -> c ->\n"
 
 
+def test_a_text_is_no_markup_of_webvtt() -> None:
+    text = WholeTranscript("a < b & <i>c</i>", "en", 1.0, [], [], USAGE)
+
+    assert subtitles.vtt(text).endswith("\na &lt; b &amp; &lt;i>c&lt;/i>\n")
+    assert subtitles.srt(text).endswith("\na < b & <i>c</i>\n")
+
+
 def test_silence_has_no_cue() -> None:
     silence = WholeTranscript("", "en", 1.0, [], [], USAGE)
 

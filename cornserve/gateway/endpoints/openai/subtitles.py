@@ -18,8 +18,11 @@ def srt(transcript: WholeTranscript) -> str:
 
 
 def vtt(transcript: WholeTranscript) -> str:
-    """Returns the header of WebVTT, and cues with times such as 00:00:01.500."""
-    cues = [f"{_time(start, '.')} --> {_time(end, '.')}\n{text}\n" for start, end, text in _cues(transcript)]
+    """Returns the header of WebVTT, and cues with times such as 00:00:01.500. Players read `<` and `&` as markup."""
+    cues = [
+        f"{_time(start, '.')} --> {_time(end, '.')}\n{text.replace('&', '&amp;').replace('<', '&lt;')}\n"
+        for start, end, text in _cues(transcript)
+    ]
     return "\n".join(["WEBVTT\n", *cues])
 
 
