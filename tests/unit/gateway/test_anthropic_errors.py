@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import httpx2 as httpx
 import pytest
 
 from cornserve.access import Access
 from cornserve.gateway.http.head_limits import MAX_HEAD_BYTES
 from cornserve.limits import MIB, Limits
-from tests.unit.gateway.raw_http import post, raw_connection
+from tests.unit.gateway.raw_http import RawResponse, post, raw_connection
 from tests.unit.gateway.running_gateway import GatewayOptions
 
 KEY, TOKEN = "k" * 16, "t" * 32
@@ -51,7 +53,7 @@ async def test_a_body_that_is_too_large_is_refused_in_anthropics_format(gateway:
         response = await connection.read_response()
 
     assert response.status == 413
-    assert b'"type":"request_too_large"' in response.body
+    assert kind_of(response) == "request_too_large"
 
 
 async def test_headers_that_are_too_large_are_refused_in_anthropics_format(gateway: httpx.AsyncClient) -> None:
@@ -60,7 +62,7 @@ async def test_headers_that_are_too_large_are_refused_in_anthropics_format(gatew
         response = await connection.read_response()
 
     assert response.status == 431
-    assert b'"type":"error"' in response.body
+    assert kind_of(response) == "invalid_request_error"
 
 
 async def test_a_request_that_is_not_valid_http_is_refused_in_anthropics_format(gateway: httpx.AsyncClient) -> None:
@@ -70,4 +72,13 @@ async def test_a_request_that_is_not_valid_http_is_refused_in_anthropics_format(
         response = await connection.read_response()
 
     assert response.status == 400
-    assert b'"type":"error"' in response.body
+    assert kind_of(response) == "invalid_request_error"
+
+
+def kind_of(response: RawResponse) -> str:
+    """Returns the type of an error in Anthropic's format, after a check of its id."""
+    body = json.loads(response.body)
+    assert body["type"] == "error"
+    assert body["request_id"] == response.headers["request-id"]
+    kind: str = body["error"]["type"]
+    return kind
