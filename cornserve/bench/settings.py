@@ -171,7 +171,8 @@ class BenchSettings(BaseModel):
         if self.recorded:
             requests, _ = self.recorded_workload
         else:
-            requests = [SeededRequest(each, None) for each in workload_requests(path)]
+            count = None if self.requests is None else self.requests + self.warmup
+            requests = [SeededRequest(each, None) for each in workload_requests(path, count)]
         if not requests:
             raise RequestError(f"{path} contains no requests")
         operations = {each.request.operation for each in requests}

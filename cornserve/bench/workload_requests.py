@@ -17,8 +17,8 @@ from cornserve_planner.workload.request_files import read_requests
 
 GeneratedRequest = GeneratedChat | GeneratedImages | GeneratedSpeech
 
-MOST_RECORDED = 1_000_000
-"""The most requests of a run at recorded times: each needs about 1 kB of memory."""
+MOST_REQUESTS = 1_000_000
+"""The most requests of a run: each needs up to 1 kB of memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +29,18 @@ class SeededRequest:
     seed: int | None
 
 
-def workload_requests(path: Path) -> list[GeneratedRequest]:
-    """Returns the requests of a planner's file of requests: chats, or requests for images or speech.
+def generated_requests(path: Path) -> Iterator[GeneratedRequest]:
+    """Yields the requests of a planner's file of requests: chats, or requests for images or speech.
 
     Raises `RequestError` for requests that cannot be generated, and the planner's `InvalidInputError`.
     """
-    return [_request(request, path) for request in read_requests(path)]
+    return (_request(request, path) for request in read_requests(path))
+
+
+def workload_requests(path: Path, count: int | None = None) -> list[GeneratedRequest]:
+    """Returns the first `count` generated requests of a file, or all. Raises the errors of `generated_requests`, and a
+    `RequestError` for too many."""
+    return [_request(request, path) for request in _first_requests(path, count)]
 
 
 def recorded_requests(
@@ -50,12 +56,18 @@ def recorded_requests(
         RequestError: requests cannot be generated, or the file has too many or no rate.
     """
     requests, arrivals = [], []
-    for number, request in enumerate(islice(read_requests(path), count)):
-        if number == MOST_RECORDED:
-            raise RequestError(f"{path} has more than {MOST_RECORDED:,} requests: limit them with --requests")
+    for request in _first_requests(path, count):
         requests.append(SeededRequest(_request(request, path), request.seed))
         arrivals.append(RecordedArrival(request.arrival, request.id, request.after, request.delay))
     return requests, [*_from_zero(arrivals, rate, path)]
+
+
+def _first_requests(path: Path, count: int | None) -> Iterator[WorkloadRequest]:
+    """Yields the first `count` requests of a file, or all. Raises `RequestError` for more than `MOST_REQUESTS`."""
+    for number, request in enumerate(islice(read_requests(path), count)):
+        if number == MOST_REQUESTS:
+            raise RequestError(f"{path} has more than {MOST_REQUESTS:,} requests: limit them with --requests")
+        yield request
 
 
 def _from_zero(arrivals: list[RecordedArrival], rate: float | None, path: Path) -> Iterator[RecordedArrival]:

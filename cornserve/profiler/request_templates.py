@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
 from pathlib import Path
 from random import Random
 from typing import Protocol
@@ -12,7 +11,7 @@ from pydantic_core import to_json
 
 from cornserve.app.app import App
 from cornserve.bench.workload_chats import GeneratedChat
-from cornserve.bench.workload_requests import GeneratedRequest, workload_requests
+from cornserve.bench.workload_requests import GeneratedRequest, generated_requests
 from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.speaking_chat import SpokenChatRequest
 
@@ -68,6 +67,11 @@ def workload_templates(path: Path, app: App) -> list[RequestTemplate]:
 
     Raises `RequestError` for requests that cannot be generated, and the planner's `InvalidInputError`.
     """
-    found = workload_requests(path)
-    sampled = found[:: max(1, ceil(len(found) / MAX_TEMPLATES))]
+    sampled: list[GeneratedRequest] = []
+    step = 1
+    for number, request in enumerate(generated_requests(path)):
+        if number % step == 0:
+            sampled.append(request)
+        if len(sampled) > MAX_TEMPLATES:
+            sampled, step = sampled[::2], 2 * step
     return [native_template(request, app) for request in sampled]

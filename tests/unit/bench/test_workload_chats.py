@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import tracemalloc
 from base64 import b64decode
 from pathlib import Path
 from random import Random
@@ -19,7 +20,7 @@ from cornserve.bench.media_files import video_url
 from cornserve.bench.requests import RequestError
 from cornserve.bench.workload_chats import GeneratedChat, GeneratedVideo
 from cornserve.bench.workload_images import GeneratedImages
-from cornserve.bench.workload_requests import workload_requests
+from cornserve.bench.workload_requests import recorded_requests, workload_requests
 from cornserve.bench.workload_speech import GeneratedSpeech
 from cornserve.gateway.media.video_header import read_video_header
 from cornserve.profiler.request_templates import MAX_TEMPLATES, workload_templates
@@ -110,6 +111,27 @@ def test_long_workloads_are_thinned_evenly(tmp_path: Path) -> None:
     file = workload(tmp_path, *({"text_tokens": number + 1} for number in range(2 * MAX_TEMPLATES)))
     app = App(name="chat", paths=[Chat(model_id="/models/m")])
     assert workload_templates(file, app) == [GeneratedChat(n, (), 0) for n in range(1, 2 * MAX_TEMPLATES, 2)]
+
+
+def test_a_long_workload_is_never_held_whole(tmp_path: Path) -> None:
+    app = App(name="chat", paths=[Chat(model_id="/models/m")])
+    workload_templates(workload(tmp_path, {"text_tokens": 1}), app)  # Loads what the first call needs.
+    file = workload(tmp_path, *({"text_tokens": number + 1} for number in range(16 * MAX_TEMPLATES)))
+    tracemalloc.start()
+    templates = workload_templates(file, app)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert templates == [GeneratedChat(n, (), 0) for n in range(1, 16 * MAX_TEMPLATES, 16)]
+    assert peak < 1 << 20
+
+
+def test_the_requests_of_a_run_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cornserve.bench.workload_requests.MOST_REQUESTS", 2)
+    file = workload(tmp_path, *({"text_tokens": number + 1} for number in range(3)))
+    assert [each.words for each in workload_requests(file, 2) if isinstance(each, GeneratedChat)] == [1, 2]
+    for read in (lambda: workload_requests(file), lambda: recorded_requests(file, None, None)):
+        with pytest.raises(RequestError, match="has more than 2 requests: limit them with --requests"):
+            read()
 
 
 def test_chats_for_an_app_that_speaks_name_the_modalities_of_the_response(tmp_path: Path) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from cornserve_planner.__main__ import app
-from cornserve_planner.workload.request_files import read_requests
+from cornserve_planner.workload.request_files import read_requests, write_requests
+from cornserve_planner.workload.trace_import import TRACES, import_trace
 
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:15:46.6805900,374,44
@@ -51,6 +53,18 @@ def test_a_trace_becomes_a_file_of_requests(tmp_path: Path, name: str, text: str
     assert result.exit_code == 0, result.output
     requests = [(each.arrival, each.text_tokens, each.output_tokens) for each in read_requests(tmp_path / "out.jsonl")]
     assert requests == [(0, 374, 44), (pytest.approx(4.25), 396, 109)]
+
+
+def test_an_import_holds_one_request_at_a_time(tmp_path: Path) -> None:
+    (trace := tmp_path / "trace.csv").write_text(BURSTGPT + "9.5,GPT-4,396,109,505,API log\n" * 5000)
+
+    tracemalloc.start()
+    write_requests(tmp_path / "out.jsonl", import_trace(trace, TRACES["burstgpt"]))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert sum(1 for _ in read_requests(tmp_path / "out.jsonl")) == 5002
+    assert peak < 500_000
 
 
 def test_failed_requests_of_a_benchmark_are_left_out(tmp_path: Path) -> None:
