@@ -18,7 +18,7 @@ from transformers import (
 
 from cornserve_demo.optimization import Optimization
 from cornserve_demo.shapes import TRAINED, describe, draw
-from cornserve_demo.tokenizer import ANSWER, CHAT_TEMPLATE, PROMPT, make_tokenizer
+from cornserve_demo.tokenizer import ANSWER, PROMPT, READER_TEMPLATE, make_tokenizer
 
 WIDTH = 128
 PIXELS = 56
@@ -39,7 +39,7 @@ def make_processor() -> Any:
         image_processor=Qwen2VLImageProcessor(size=size),
         tokenizer=make_tokenizer(),
         video_processor=Qwen2VLVideoProcessor(size=size),
-        chat_template=CHAT_TEMPLATE,
+        chat_template=READER_TEMPLATE,
     )
 
 

@@ -6,7 +6,7 @@ from base64 import b64decode
 from hashlib import sha256
 from pathlib import Path
 
-from pydantic import BaseModel, field_validator
+from pydantic import BaseModel, Field, field_validator
 
 import cornserve_demo
 from cornserve import App, Task
@@ -26,7 +26,7 @@ class Drawing(BaseModel):
     """A text to draw, such as "red cross and blue square". Other words than those of the training are refused."""
 
     prompt: str
-    seed: int = 0
+    seed: int = Field(default=0, ge=0, lt=1 << 32)
 
     @field_validator("prompt")
     @classmethod

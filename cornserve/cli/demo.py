@@ -33,7 +33,7 @@ def demo(
         int | None,
         typer.Option("--samples", min=1, max=10_000, help="Number of samples. By default, 4, or 500 with --evaluate."),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the samples.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, max=1_000_000_000, help="Seed of the samples.")] = 0,
     evaluate: Annotated[
         bool,
         typer.Option("--evaluate", help="Measure the accuracy, and save only the wrong samples. Fails below 95%."),

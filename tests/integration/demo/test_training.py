@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import ValidationError
 
 from cornserve_demo import reader, speller
 from cornserve_demo.classifier import classify_pair
 from cornserve_demo.round_trip import Drawing
 from cornserve_demo.shapes import ALL_SHAPES, HELD_OUT, TRAINED, describe, parse
+from cornserve_demo.shapes import QUESTION as READERS_QUESTION
 from cornserve_demo.spelling import LETTERS, WORDS, code_of, hear, make_frames, random_word, spell
+from cornserve_demo.tokenizer import READER_TEMPLATE, SPELLER_TEMPLATE
 
 
 @pytest.mark.slow
@@ -105,3 +109,61 @@ def test_a_description_is_read_as_a_person_writes_it() -> None:
 def test_another_text_is_refused_with_the_known_words(text: str) -> None:
     with pytest.raises(ValidationError, match=r"only the colors red, .* and the shapes circle, .*: write one or two"):
         Drawing(prompt=text)
+
+
+@pytest.mark.parametrize("seed", [-1, 1 << 32])
+def test_a_seed_that_no_image_can_have_is_refused(seed: int) -> None:
+    with pytest.raises(ValidationError, match="seed"):
+        Drawing(prompt="red circle", seed=seed)
+
+
+class RefusedError(Exception):
+    """A chat template has refused the chat."""
+
+
+def render(template: str, content: object) -> str:
+    """Returns the prompt for a message of the user. Raises `RefusedError`."""
+
+    def raise_exception(message: str) -> NoReturn:
+        raise RefusedError(message)
+
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    environment.globals["raise_exception"] = raise_exception
+    messages = [{"role": "user", "content": content}]
+    return environment.from_string(template).render(messages=messages, add_generation_prompt=True)
+
+
+IMAGE = {"type": "image"}
+
+
+def text_part(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def test_the_committed_models_have_the_templates_of_the_training() -> None:
+    assert (reader.MODEL / "chat_template.jinja").read_text() == READER_TEMPLATE
+    assert (speller.MODEL / "chat_template.jinja").read_text() == SPELLER_TEMPLATE
+
+
+def test_the_models_answer_what_they_have_learned() -> None:
+    longest = "a" * 10
+
+    assert READERS_QUESTION in render(READER_TEMPLATE, [IMAGE, text_part(READERS_QUESTION)])
+    assert "user\nSpell corn<" in render(SPELLER_TEMPLATE, "Spell corn")
+    assert f"Spell {longest}<" in render(SPELLER_TEMPLATE, [text_part(f"Spell {longest}")])
+
+
+@pytest.mark.parametrize(
+    "content", ["Hello!", READERS_QUESTION, [text_part(READERS_QUESTION)], [IMAGE], [IMAGE, text_part("A dog?")]]
+)
+def test_the_reader_refuses_other_questions(content: object) -> None:
+    with pytest.raises(RefusedError, match=r'answers only "What is in the image\?", with an image'):
+        render(READER_TEMPLATE, content)
+
+
+@pytest.mark.parametrize(
+    "content", ["Hello!", "", "Spell ", "Spell Corn", "spell corn", "Spell sweet corn", "Spell " + "a" * 11, [IMAGE]]
+)
+def test_the_speller_refuses_other_texts(content: object) -> None:
+    with pytest.raises(RefusedError, match='answers only "Spell" with a word of up to 10 lowercase letters, such as'):
+        render(SPELLER_TEMPLATE, content)
