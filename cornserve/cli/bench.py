@@ -17,18 +17,32 @@ if TYPE_CHECKING:
     from cornserve.bench.settings import BenchSettings
     from cornserve.client import Client
 
+LOAD, REQUESTS = "Load", "Requests"
+"""Groups of options in the help."""
+
 
 def bench(
     ctx: typer.Context,
     app: AppName,
     concurrency: Annotated[
         int | None,
-        typer.Option("--concurrency", "-c", min=1, help="Concurrent requests. By default 8, unless --rate is given."),
+        typer.Option(
+            "--concurrency",
+            "-c",
+            min=1,
+            max=100_000,
+            help="Concurrent requests. By default 8, unless --rate is given.",
+            rich_help_panel=LOAD,
+        ),
     ] = None,
     rate: Annotated[
         float | None,
         typer.Option(
-            "--rate", min=0.001, max=1_000_000, help="Requests per second, without a limit on concurrent requests."
+            "--rate",
+            min=0.001,
+            max=1_000_000,
+            help="Requests per second, without a limit on concurrent requests.",
+            rich_help_panel=LOAD,
         ),
     ] = None,
     burstiness: Annotated[
@@ -38,24 +52,43 @@ def bench(
             min=0.01,
             max=1_000_000,
             help="With --rate. 1: Poisson arrivals; lower: bursts; higher: even arrivals.",
+            rich_help_panel=LOAD,
         ),
     ] = 1.0,
     requests: Annotated[
         int | None,
-        typer.Option("--requests", "-n", min=1, help="Number of requests. By default 100, unless --duration is given."),
+        typer.Option(
+            "--requests",
+            "-n",
+            min=1,
+            max=10_000_000,
+            help="Number of requests. By default 100, unless --duration is given.",
+            rich_help_panel=LOAD,
+        ),
     ] = None,
     duration: Annotated[
-        float | None, typer.Option("--duration", min=0.1, max=1_000_000, help="Seconds for which requests are sent.")
+        float | None,
+        typer.Option(
+            "--duration", min=0.1, max=1_000_000, help="Seconds for which requests are sent.", rich_help_panel=LOAD
+        ),
     ] = None,
-    prompt: Annotated[str | None, typer.Option("--prompt", help="Send this prompt.")] = None,
+    prompt: Annotated[str | None, typer.Option("--prompt", help="Send this prompt.", rich_help_panel=REQUESTS)] = None,
     prompt_words: Annotated[
         int | None,
-        typer.Option("--prompt-words", min=1, help="Send this number of random words. By default 50."),
+        typer.Option(
+            "--prompt-words",
+            min=1,
+            max=10_000_000,
+            help="Send this number of random words. By default 50.",
+            rich_help_panel=REQUESTS,
+        ),
     ] = None,
     dataset: Annotated[
         Path | None,
         typer.Option(
-            "--dataset", help='Send chats from a JSON Lines file: {"prompt": "…"} or {"messages": […]}, and options.'
+            "--dataset",
+            help='Send chats from a JSON Lines file: {"prompt": "…"} or {"messages": […]}, and options.',
+            rich_help_panel=REQUESTS,
         ),
     ] = None,
     workload: Annotated[
@@ -63,6 +96,7 @@ def bench(
         typer.Option(
             "--workload",
             help="Send chats, or requests for images or speech, with the sizes of the planner's file of requests.",
+            rich_help_panel=REQUESTS,
         ),
     ] = None,
     recorded: Annotated[
@@ -71,6 +105,7 @@ def bench(
             "--recorded",
             help="With --workload: send each request once, at its recorded time (with --rate: scaled to this rate), and"
             " after the requests on which it depends.",
+            rich_help_panel=LOAD,
         ),
     ] = False,
     compare: Annotated[
@@ -80,6 +115,7 @@ def bench(
             help="Run the load twice, with other contents, and print the differences: the noise of the measurement."
             " The default with --recorded.",
             show_default=False,
+            rich_help_panel=LOAD,
         ),
     ] = None,
     server: Annotated[
@@ -87,35 +123,67 @@ def bench(
     ] = "cornserve",
     request: Annotated[
         Path | None,
-        typer.Option("--request", help="Send native requests: a JSON file, or a JSON Lines file (.jsonl)."),
+        typer.Option(
+            "--request",
+            help="Send native requests: a JSON file, or a JSON Lines file (.jsonl).",
+            rich_help_panel=REQUESTS,
+        ),
     ] = None,
     size: Annotated[
         str | None,
-        typer.Option("--size", metavar="WIDTHxHEIGHT", help="Request images of this size in pixels, instead of chats."),
+        typer.Option(
+            "--size",
+            metavar="WIDTHxHEIGHT",
+            help="Request images of this size in pixels, instead of chats.",
+            rich_help_panel=REQUESTS,
+        ),
     ] = None,
     steps: Annotated[
         int | None,
-        typer.Option("--steps", min=1, help="Request images with this number of denoising steps, instead of chats."),
+        typer.Option(
+            "--steps",
+            min=1,
+            help="Request images with this number of denoising steps, instead of chats.",
+            rich_help_panel=REQUESTS,
+        ),
     ] = None,
     speech: Annotated[
-        bool, typer.Option("--speech", help="Request speech of the texts (text to speech), instead of chats.")
+        bool,
+        typer.Option(
+            "--speech", help="Request speech of the texts (text to speech), instead of chats.", rich_help_panel=REQUESTS
+        ),
     ] = False,
     voice: Annotated[
         str | None,
-        typer.Option("--voice", help="Request spoken responses to chats in this voice. With --speech: the voice."),
+        typer.Option(
+            "--voice",
+            help="Request spoken responses to chats in this voice. With --speech: the voice.",
+            rich_help_panel=REQUESTS,
+        ),
     ] = None,
     max_tokens: Annotated[
         int,
         typer.Option(
-            "--max-tokens", min=0, help="Maximum number of tokens in a chat response. 0: the default of the app."
+            "--max-tokens",
+            min=0,
+            help="Maximum number of tokens in a chat response. 0: the default of the app.",
+            rich_help_panel=REQUESTS,
         ),
     ] = 64,
     ignore_eos: Annotated[
-        bool, typer.Option("--ignore-eos", help="Generate exactly --max-tokens tokens per chat.")
+        bool,
+        typer.Option("--ignore-eos", help="Generate exactly --max-tokens tokens per chat.", rich_help_panel=REQUESTS),
     ] = False,
-    stream: Annotated[bool, typer.Option("--stream/--no-stream", help="Stream the responses.")] = True,
-    warmup: Annotated[int, typer.Option("--warmup", min=0, help="Number of unmeasured requests at the start.")] = 1,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of random words and arrivals.")] = 0,
+    stream: Annotated[
+        bool, typer.Option("--stream/--no-stream", help="Stream the responses.", rich_help_panel=REQUESTS)
+    ] = True,
+    warmup: Annotated[
+        int,
+        typer.Option(
+            "--warmup", min=0, max=10_000, help="Number of unmeasured requests at the start.", rich_help_panel=LOAD
+        ),
+    ] = 1,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of random words and arrivals.", rich_help_panel=LOAD)] = 0,
     slo: Annotated[
         str | None,
         typer.Option("--slo", help="Objectives for the goodput: ttft=200ms,ttfa=400ms,tbt=100ms,tpot=50ms,e2e=2s."),

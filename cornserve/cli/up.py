@@ -30,20 +30,42 @@ if TYPE_CHECKING:
     from cornserve.home import Home
     from cornserve.instance import Instance
 
+NETWORK, ACCESS, SLOTS, REQUESTS, OBSERVATION = "Network", "Access", "GPUs and slots", "Requests", "Observation"
+"""Groups of options in the help."""
+
 
 def up(
     home: HomePath = None,
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.", rich_help_panel=NETWORK)] = "127.0.0.1",
     port: Annotated[
         int,
-        typer.Option("--port", envvar="CORNSERVE_PORT", min=0, max=65535, help="Port to listen on. 0: any free port."),
+        typer.Option(
+            "--port",
+            envvar="CORNSERVE_PORT",
+            min=0,
+            max=65535,
+            help="Port to listen on. 0: any free port.",
+            rich_help_panel=NETWORK,
+        ),
     ] = 8000,
     gateways: Annotated[
-        int, typer.Option("--gateways", min=1, max=64, help="Number of gateway processes that share the port.")
+        int,
+        typer.Option(
+            "--gateways",
+            min=1,
+            max=64,
+            help="Number of gateway processes that share the port.",
+            rich_help_panel=NETWORK,
+        ),
     ] = 1,
-    gpus: Annotated[int | None, typer.Option("--gpus", min=0, help="Number of GPUs to use. By default, all.")] = None,
+    gpus: Annotated[
+        int | None, typer.Option("--gpus", min=0, help="Number of GPUs to use. By default, all.", rich_help_panel=SLOTS)
+    ] = None,
     cpu_slots: Annotated[
-        int | None, typer.Option("--cpu-slots", min=1, help="Number of executors that can run on the CPU.")
+        int | None,
+        typer.Option(
+            "--cpu-slots", min=1, max=4096, help="Number of executors that can run on the CPU.", rich_help_panel=SLOTS
+        ),
     ] = None,
     slots: Annotated[
         list[str] | None,
@@ -52,24 +74,44 @@ def up(
             metavar="TYPE=COUNT",
             help="Slots that replace GPUs, each bound to its own cores: small=2, big=1x2cores, or with dollars per "
             "hour big=1x2cores@0.5. Can be repeated.",
+            rich_help_panel=SLOTS,
         ),
     ] = None,
     log_format: Annotated[
         LogFormat,
-        typer.Option("--log-format", envvar="CORNSERVE_LOG_FORMAT", help="Log format of all processes."),
+        typer.Option(
+            "--log-format",
+            envvar="CORNSERVE_LOG_FORMAT",
+            help="Log format of all processes.",
+            rich_help_panel=OBSERVATION,
+        ),
     ] = LogFormat.TEXT,
     access_log: Annotated[
-        bool, typer.Option("--access-log", envvar="CORNSERVE_ACCESS_LOG", help="Log each request to an app.")
+        bool,
+        typer.Option(
+            "--access-log",
+            envvar="CORNSERVE_ACCESS_LOG",
+            help="Log each request to an app.",
+            rich_help_panel=OBSERVATION,
+        ),
     ] = False,
     api_keys: Annotated[
-        Path | None, typer.Option("--api-keys", help="File with the API keys for /v1, one per line.")
+        Path | None,
+        typer.Option("--api-keys", help="File with the API keys for /v1, one per line.", rich_help_panel=ACCESS),
     ] = None,
     admin_token: Annotated[
-        Path | None, typer.Option("--admin-token", help="File with the token for /admin/v1 in its only line.")
+        Path | None,
+        typer.Option(
+            "--admin-token", help="File with the token for /admin/v1 in its only line.", rich_help_panel=ACCESS
+        ),
     ] = None,
     read_token: Annotated[
         Path | None,
-        typer.Option("--read-token", help="File with a token in its only line that reads what the admin token reads."),
+        typer.Option(
+            "--read-token",
+            help="File with a token in its only line that reads what the admin token reads.",
+            rich_help_panel=ACCESS,
+        ),
     ] = None,
     internal_tls: Annotated[
         Path | None,
@@ -77,10 +119,14 @@ def up(
             "--internal-tls",
             metavar="DIR",
             help="Use TLS between the processes of the instance, with tls.crt, tls.key and ca.crt in this directory.",
+            rich_help_panel=NETWORK,
         ),
     ] = None,
     limit: Annotated[
-        list[str] | None, typer.Option("--limit", metavar="NAME=VALUE", help="Change a limit. Can be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--limit", metavar="NAME=VALUE", help="Change a limit. Can be repeated.", rich_help_panel=REQUESTS
+        ),
     ] = None,
     media_from: Annotated[
         list[str] | None,
@@ -89,6 +135,7 @@ def up(
             metavar="SOURCE",
             help="Source from which images can be fetched: public, none, a host or a network. Can be repeated. "
             "By default, public.",
+            rich_help_panel=REQUESTS,
         ),
     ] = None,
     allow_origin: Annotated[
@@ -98,6 +145,7 @@ def up(
             metavar="ORIGIN",
             help="Web pages that may call the gateway from a browser (CORS): https://example.com, or * with API keys. "
             "Can be repeated.",
+            rich_help_panel=ACCESS,
         ),
     ] = None,
     unknown_fields: Annotated[
@@ -105,15 +153,20 @@ def up(
         typer.Option(
             help="Requests to /v1 with unknown fields: refuse them, or serve them and name the fields in the header "
             "x-cornserve-unknown-fields (warn).",
+            rich_help_panel=REQUESTS,
         ),
     ] = UnknownFields.REFUSE,
-    console: Annotated[bool, typer.Option("--console/--no-console", help="Serve the web console at /console.")] = True,
+    console: Annotated[
+        bool,
+        typer.Option("--console/--no-console", help="Serve the web console at /console.", rich_help_panel=OBSERVATION),
+    ] = True,
     gpu_price: Annotated[
         list[str] | None,
         typer.Option(
             "--gpu-price",
             metavar="[TYPE=]DOLLARS",
             help="Dollars per hour of a GPU or slot, for costs of apps: 2.5, or L4=0.8 for a type. Can be repeated.",
+            rich_help_panel=SLOTS,
         ),
     ] = None,
     prometheus: Annotated[
@@ -121,6 +174,7 @@ def up(
         typer.Option(
             metavar="URL",
             help="Prometheus server that scrapes the instance: the console then shows more than an hour.",
+            rich_help_panel=OBSERVATION,
         ),
     ] = None,
     transport: Annotated[
@@ -129,6 +183,7 @@ def up(
             help="Protocol for tensors from other nodes. auto: the best one for the network devices of both nodes. "
             "TCP replaces one that does not work. ucx without a device for RDMA is for tests: other processes on its "
             "network can write the memory of executors.",
+            rich_help_panel=NETWORK,
         ),
     ] = PullProtocol.AUTO,
     detach: Annotated[

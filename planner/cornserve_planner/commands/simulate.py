@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from cornserve_planner.commands.plan_options import INPUTS, TARGETS
 from cornserve_planner.commands.simulation_run import read_plan, replay_decisions, run_simulation
 from cornserve_planner.errors import PlannerError
 from cornserve_planner.terminal import parse_bandwidth, parse_count, parse_settings, require_libraries
@@ -25,6 +26,9 @@ SIMULATE_EXAMPLES = [
     "cornserve simulate --replay ~/.local/share/cornserve/decisions/gateway-123.jsonl",
     "cornserve simulate plan.json --bandwidth 100Gbit/s --transfer image_encoder=4300800 --stream audio_generator",
 ]
+
+GATEWAYS, TRANSFERS, REPLICAS = "Gateways", "Transfers", "Replicas that start and stop"
+"""Groups of options in the help."""
 
 
 def complete_routing(incomplete: str) -> list[str]:
@@ -52,6 +56,7 @@ def simulate(
             "--replay",
             help="Repeat the decisions of this log of a gateway or a controller, instead of simulating a plan. With"
             " --routing: print the decisions of another policy.",
+            rich_help_panel=INPUTS,
         ),
     ] = None,
     workload: Annotated[
@@ -60,6 +65,7 @@ def simulate(
             "--workload",
             help="File with requests, or with shares of request types, which arrive at random times (Poisson). Default:"
             " the shares of the plan.",
+            rich_help_panel=INPUTS,
         ),
     ] = None,
     profile: Annotated[
@@ -68,10 +74,14 @@ def simulate(
             "--profile",
             help="File with step models and latency curves of deployment options, and for APP their rates. Default:"
             " the seconds of the plan.",
+            rich_help_panel=INPUTS,
         ),
     ] = None,
     gpus: Annotated[
-        int | None, typer.Option("--gpus", min=1, help="With APP: the GPUs or slots of the plan that is made.")
+        int | None,
+        typer.Option(
+            "--gpus", min=1, help="With APP: the GPUs or slots of the plan that is made.", rich_help_panel=INPUTS
+        ),
     ] = None,
     replicas: Annotated[
         list[str] | None,
@@ -79,15 +89,22 @@ def simulate(
             "--replicas",
             metavar="OPTION=N",
             help="With APP: the replicas of an option, instead of a plan for --gpus. Needs a rate. Can be repeated.",
+            rich_help_panel=INPUTS,
         ),
     ] = None,
     rate: Annotated[
         float | None,
-        typer.Option("--rate", help="Requests/s. Default: the rate of the workload, or the target of the plan."),
+        typer.Option(
+            "--rate",
+            help="Requests/s. Default: the rate of the workload, or the target of the plan.",
+            rich_help_panel=INPUTS,
+        ),
     ] = None,
     requests: Annotated[
         int | None,
-        typer.Option("--requests", min=1, help="Number of requests. Default: those of a file, or 10,000."),
+        typer.Option(
+            "--requests", min=1, help="Number of requests. Default: those of a file, or 10,000.", rich_help_panel=INPUTS
+        ),
     ] = None,
     routing: Annotated[
         str | None,
@@ -95,6 +112,7 @@ def simulate(
             "--routing",
             help="Routing policy, also of an installed package. Default: least-loaded.",
             autocompletion=complete_routing,
+            rich_help_panel=GATEWAYS,
         ),
     ] = None,
     late_binding: Annotated[
@@ -103,28 +121,54 @@ def simulate(
             "--late-binding",
             help="Simulate late binding, as with `cornserve deploy --late-binding`, for steps without a binding in the"
             " plan.",
+            rich_help_panel=GATEWAYS,
         ),
     ] = False,
-    ttft: Annotated[float | None, typer.Option("--ttft", help="Target: seconds until the first output.")] = None,
-    tbt: Annotated[
-        float | None, typer.Option("--tbt", help="Target: mean seconds between two tokens of a response.")
+    ttft: Annotated[
+        float | None, typer.Option("--ttft", help="Target: seconds until the first output.", rich_help_panel=TARGETS)
     ] = None,
-    e2e: Annotated[float | None, typer.Option("--e2e", help="Target: seconds until the end of the response.")] = None,
+    tbt: Annotated[
+        float | None,
+        typer.Option("--tbt", help="Target: mean seconds between two tokens of a response.", rich_help_panel=TARGETS),
+    ] = None,
+    e2e: Annotated[
+        float | None,
+        typer.Option("--e2e", help="Target: seconds until the end of the response.", rich_help_panel=TARGETS),
+    ] = None,
     refuse: Annotated[
-        bool, typer.Option("--refuse", help="Refuse requests early that would miss --ttft or --e2e, as gateways do.")
+        bool,
+        typer.Option(
+            "--refuse",
+            help="Refuse requests early that would miss --ttft or --e2e, as gateways do.",
+            rich_help_panel=TARGETS,
+        ),
     ] = False,
     gateways: Annotated[
-        int, typer.Option("--gateways", min=1, max=4096, help="Gateways, which see the same loads.")
+        int,
+        typer.Option(
+            "--gateways", min=1, max=4096, help="Gateways, which see the same loads.", rich_help_panel=GATEWAYS
+        ),
     ] = 1,
     gateway_seconds: Annotated[
-        float, typer.Option("--gateway-seconds", help="Seconds that a gateway needs for a request.")
+        float,
+        typer.Option("--gateway-seconds", help="Seconds that a gateway needs for a request.", rich_help_panel=GATEWAYS),
     ] = 0.0,
     bandwidth: Annotated[
         str | None,
-        typer.Option("--bandwidth", metavar="RATE", help="Bandwidth of a replica's transfers, such as 400Gbit/s."),
+        typer.Option(
+            "--bandwidth",
+            metavar="RATE",
+            help="Bandwidth of a replica's transfers, such as 400Gbit/s.",
+            rich_help_panel=TRANSFERS,
+        ),
     ] = None,
     latency: Annotated[
-        float, typer.Option("--latency", help="Seconds until the first byte of a transfer between executors arrives.")
+        float,
+        typer.Option(
+            "--latency",
+            help="Seconds until the first byte of a transfer between executors arrives.",
+            rich_help_panel=TRANSFERS,
+        ),
     ] = 0.0,
     racks: Annotated[
         str | None,
@@ -133,12 +177,16 @@ def simulate(
             metavar="GPUS:RATE:SECONDS",
             help="GPUs of a rack, the bandwidth of its link to the other racks, and the seconds that transfers between"
             " racks take longer, such as 72:3.2Tbit/s:5e-6.",
+            rich_help_panel=TRANSFERS,
         ),
     ] = None,
     transfer: Annotated[
         list[str] | None,
         typer.Option(
-            "--transfer", metavar="OPTION=BYTES", help="Bytes of an option's output for a request. Can be repeated."
+            "--transfer",
+            metavar="OPTION=BYTES",
+            help="Bytes of an option's output for a request. Can be repeated.",
+            rich_help_panel=TRANSFERS,
         ),
     ] = None,
     stream: Annotated[
@@ -148,10 +196,16 @@ def simulate(
             metavar="COMPONENT",
             help="Component that begins with the first output of the components before it, not with the last. Can be"
             " repeated.",
+            rich_help_panel=TRANSFERS,
         ),
     ] = None,
     adapt: Annotated[
-        bool, typer.Option("--adapt", help="Add and remove cells of the plan with the load, as the controller does.")
+        bool,
+        typer.Option(
+            "--adapt",
+            help="Add and remove cells of the plan with the load, as the controller does.",
+            rich_help_panel=REPLICAS,
+        ),
     ] = False,
     autoscale: Annotated[
         list[str] | None,
@@ -161,10 +215,14 @@ def simulate(
             help="Let the replicas of an option follow its load, as for an app without a plan. RATE: requests/s that a"
             " replica takes. Default: the most within its part of --ttft. Also window_seconds=, shrink_seconds= and"
             " dwell_seconds=. Can be repeated.",
+            rich_help_panel=REPLICAS,
         ),
     ] = None,
     most_gpus: Annotated[
-        int | None, typer.Option("--most-gpus", min=1, help="With --adapt: the GPUs that cells have at most.")
+        int | None,
+        typer.Option(
+            "--most-gpus", min=1, help="With --adapt: the GPUs that cells have at most.", rich_help_panel=REPLICAS
+        ),
     ] = None,
     startup: Annotated[
         str | None,
@@ -173,6 +231,7 @@ def simulate(
             metavar="SECONDS[,SECONDS…]",
             help="With --adapt, --autoscale or --fail: seconds until a started replica serves requests. Of several"
             " measured times, each start takes a random one. Default: those of the profile, or of the plan's options.",
+            rich_help_panel=REPLICAS,
         ),
     ] = None,
     fail: Annotated[
@@ -181,6 +240,7 @@ def simulate(
             "--fail",
             metavar="OPTION@SECONDS",
             help="Let a replica of an option fail at a time. Another one starts in its place. Can be repeated.",
+            rich_help_panel=REPLICAS,
         ),
     ] = None,
     plot: Annotated[

@@ -80,12 +80,15 @@ def test_every_command_has_examples_and_the_option_json(cli: CliRunner, command:
     [
         (["deploy"], ["Options", "App", "Model", "Load and latency", "Budget", "Inputs", "Targets"]),
         (["plan", "model"], ["Options", "Budget", "Inputs", "Targets", "Solver", "Output"]),
+        (["bench"], ["Options", "Load", "Requests"]),
+        (["simulate"], ["Options", "Inputs", "Gateways", "Targets", "Transfers", "Replicas that start and stop"]),
+        (["up"], ["Options", "Network", "Access", "GPUs and slots", "Requests", "Observation"]),
     ],
 )
 def test_the_options_of_large_commands_are_grouped(cli: CliRunner, command: list[str], groups: list[str]) -> None:
     _, *panels = cli.invoke(app, [*command, "--help"]).stdout.split("╭─ ")
     options = {panel.partition(" ─")[0]: panel.count("│ --") for panel in panels}
-    del options["Arguments"]
+    options.pop("Arguments", None)
     assert sorted(options) == sorted(groups)
     assert max(options.values()) <= 12
 
@@ -175,6 +178,19 @@ def test_an_argument_that_cannot_be_sent_is_reported_in_one_line(cli: CliRunner,
 )
 def test_a_number_out_of_range_is_rejected(cli: CliRunner, command: list[str], option: str, value: str) -> None:
     result = cli.invoke(app, [*command, option, value, "--url", UNREACHABLE])
+    assert result.exit_code == 2
+    assert f"Invalid value for '{option}'" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        (["up"], "--cpu-slots"),
+        *((["bench", "a"], option) for option in ("--concurrency", "--requests", "--prompt-words", "--warmup")),
+    ],
+)
+def test_a_number_that_would_fill_the_memory_is_rejected(cli: CliRunner, command: list[str], option: str) -> None:
+    result = cli.invoke(app, [*command, option, "9" * 20])
     assert result.exit_code == 2
     assert f"Invalid value for '{option}'" in result.stderr
 
