@@ -109,6 +109,7 @@ class Task(BaseModel, Generic[Request, Response]):
             self.post_init()
         finally:
             _building.reset(token)
+        _check_attributes(self)
         self._built = True
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -164,6 +165,21 @@ def _check_nesting(outer: tuple[Task[Any, Any], ...], task: Task[Any, Any]) -> N
         cycle = outer[same[-1] :] if same else outer
         names = " → ".join(other.name for other in (*cycle, task))
         raise DefinitionError(f"post_init builds tasks without end: {names}: build each task once")
+
+
+def _check_attributes(task: Task[Any, Any]) -> None:
+    """Raises `DefinitionError` if the task is an attribute of itself, or of its subtasks at any depth."""
+    pending: list[tuple[Task[Any, Any], ...]] = [(task,)]
+    seen: set[int] = set()
+    while pending:
+        path = pending.pop()
+        for subtask in path[-1].subtasks():
+            if subtask is task:
+                names = " → ".join(other.name for other in (*path, task))
+                raise DefinitionError(f"a task contains itself: {names}: remove the attribute")
+            if id(subtask) not in seen:
+                seen.add(id(subtask))
+                pending.append((*path, subtask))
 
 
 def _settings(task: Task[Any, Any]) -> dict[str, Any]:

@@ -141,6 +141,31 @@ def test_a_task_that_builds_itself_names_the_cycle() -> None:
     assert len([*unit_tasks(Countdown(left=5, step=1))]) == 1
 
 
+class Mirror(Task[str, str]):
+    outer: Any = None
+
+    def post_init(self) -> None:
+        self.inner = self if self.outer is None else Shout()
+
+    def invoke(self, request: str) -> str:
+        return request
+
+
+class Cabinet(Task[str, str]):
+    def post_init(self) -> None:
+        self.mirrors = [Mirror(outer=self)]
+
+    def invoke(self, request: str) -> str:
+        return request
+
+
+def test_a_task_that_contains_itself_names_the_cycle() -> None:
+    with pytest.raises(DefinitionError, match="a task contains itself: Mirror → Mirror: remove the attribute"):
+        Mirror()
+    with pytest.raises(DefinitionError, match="a task contains itself: Cabinet → Mirror → Cabinet: remove"):
+        Cabinet()
+
+
 class LoudRequest(ShoutRequest):
     pass
 
