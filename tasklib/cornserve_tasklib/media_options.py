@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Self
 
 from annotated_types import Ge, Gt, Le
-from pydantic import BaseModel, ConfigDict, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, field_validator, model_validator
 
 from cornserve_tasklib.sampling_fields import STRICT
 
@@ -151,14 +151,14 @@ class MediaLoading(BaseModel):
 
     model_config = STRICT | ConfigDict(frozen=True)
 
-    video: FrameOptions = FrameOptions()
+    video: Annotated[FrameOptions, BeforeValidator(lambda given: {} if given is None else given)] = FrameOptions()
     """The frames of videos."""
 
 
 class MediaProcessing(SizeOptions):
     """Arguments of the model's processor."""
 
-    use_audio_in_video: bool = False
+    use_audio_in_video: Annotated[bool, BeforeValidator(lambda given: False if given is None else given)] = False
     """Whether the model receives the sound of videos. Each video must have sound, and the chat no other audio. Only
     for Qwen2.5-Omni and Qwen3-Omni."""
 

@@ -78,7 +78,7 @@ class MediaUrl(BaseModel):
 class ImageUrl(MediaUrl):
     """The URL of an image."""
 
-    detail: ImageDetail = "auto"
+    detail: ImageDetail | None = None
     """Has no effect: the model's processor determines the resolution, as in vLLM."""
 
 

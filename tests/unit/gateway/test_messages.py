@@ -93,6 +93,10 @@ async def test_a_message_gets_a_response(relay: AsyncAnthropic) -> None:
             {"parallel_tool_calls": False},
         ),
         (
+            {"tools": [ADD], "tool_choice": {"type": "any", "disable_parallel_tool_use": None}},
+            {"tool_choice": "required"},
+        ),
+        (
             {"tools": [ADD], "tool_choice": {"type": "tool", "name": "add"}},
             {"tool_choice": {"type": "function", "function": {"name": "add"}}},
         ),

@@ -110,10 +110,10 @@ async def test_the_format_of_audio_has_no_effect(gateway: httpx.AsyncClient, aud
 
 
 async def test_levels_of_detail_and_ids_of_vllm_have_no_effect(gateway: httpx.AsyncClient) -> None:
-    parts = [image_part(data_url(PNG), detail=detail) for detail in ("auto", "low", "high", "original")]
+    parts = [image_part(data_url(PNG), detail=detail) for detail in (None, "auto", "low", "high", "original")]
     parts += [{**image_part(data_url(PNG)), "uuid": "photo-1"}]
 
-    assert await digests(gateway, *parts) == [digest(PNG)] * 5
+    assert await digests(gateway, *parts) == [digest(PNG)] * 6
 
 
 @pytest.mark.parametrize("content_type", ["image/jpeg", "text/plain", "application/octet-stream", ""])

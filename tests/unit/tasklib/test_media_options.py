@@ -10,7 +10,7 @@ from pydantic_core import from_json
 from cornserve.app.load import load_app
 from cornserve.app.spec import AppModel, AppSpec
 from cornserve_tasklib import EngineOptions, Mllm
-from cornserve_tasklib.media_options import MediaOptions
+from cornserve_tasklib.media_options import MediaLoading, MediaOptions, MediaProcessing
 from tests.images import as_image, noise
 from tests.integration.multimodal.media_chats import media_chat
 from tests.unit.task.shout_task import record
@@ -77,3 +77,8 @@ def test_the_options_of_a_deployed_model_are_those_of_its_tasks() -> None:
 def test_arguments_of_the_engine_cannot_set_options_of_media(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name}.*cannot be set"):
         EngineOptions(engine_args={name: {}})
+
+
+def test_a_null_counts_as_omitted() -> None:
+    assert MediaLoading.model_validate({"video": None}) == MediaLoading()
+    assert MediaProcessing.model_validate({"use_audio_in_video": None}) == MediaProcessing()

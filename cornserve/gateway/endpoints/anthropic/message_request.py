@@ -65,7 +65,7 @@ class MessageToolChoice(BaseModel):
     type: Literal["auto", "any", "tool", "none"]
     name: FunctionName | None = None
     """The name of the function, for the type `tool`."""
-    disable_parallel_tool_use: bool = False
+    disable_parallel_tool_use: bool | None = None
 
     @property
     def choice(self) -> Literal["none", "required"] | NamedToolChoice | None:
