@@ -5,6 +5,7 @@ import asyncio
 from google.adk.agents import Agent
 from google.adk.models.lite_llm import LiteLlm
 from google.adk.runners import InMemoryRunner
+from google.genai.types import FinishReason
 from settings import API_KEY, BASE_URL, MODEL, QUESTION
 
 
@@ -18,7 +19,8 @@ async def main() -> None:
     agent = Agent(name="assistant", model=model, instruction="Be brief.", tools=[look_up_weather])
     async with InMemoryRunner(agent=agent) as runner:
         for event in await runner.run_debug(QUESTION, quiet=True):
-            assert event.error_message is None, event.error_message
+            # A sampled response may reach the context length.
+            assert event.error_code in (None, FinishReason.MAX_TOKENS), event.error_message
             print(event.content)
 
 
