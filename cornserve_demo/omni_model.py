@@ -17,7 +17,7 @@ from transformers import (
 
 from cornserve_demo import talker, thinker, vocoder
 from cornserve_demo.omni_config import MEDIA_TOKENS, make_config
-from cornserve_demo.tokenizer import SPELLER_TEMPLATE, make_letter_tokenizer
+from cornserve_demo.tokenizer import CHAT_TEMPLATE, make_letter_tokenizer
 
 Progress = Callable[[str], None]
 
@@ -29,7 +29,7 @@ def make_processor() -> Any:
         video_processor=Qwen2VLVideoProcessor(size=size, patch_size=16),
         feature_extractor=WhisperFeatureExtractor(feature_size=128, return_attention_mask=True),
         tokenizer=make_letter_tokenizer(MEDIA_TOKENS),
-        chat_template=SPELLER_TEMPLATE,
+        chat_template=CHAT_TEMPLATE,
     )
 
 

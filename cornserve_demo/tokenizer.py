@@ -7,7 +7,6 @@ from typing import Any
 
 from cornserve_demo.omni_config import ROLES, SPEECH_TOKENS
 from cornserve_demo.shapes import ALL_SHAPES, QUESTION, describe
-from cornserve_demo.spelling import LETTERS, MAX_LETTERS
 
 SPECIAL_TOKENS = [
     *("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>"),
@@ -17,7 +16,7 @@ SPECIAL_TOKENS = [
 PROMPT = "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>" + QUESTION + "<|im_end|>\n"
 ANSWER = "<|im_start|>assistant\n{}<|im_end|>"
 
-_MESSAGES = """\
+CHAT_TEMPLATE = """\
 {%- for message in messages %}<|im_start|>{{ message.role }}
 {% if message.content is string %}{{ message.content }}{% else %}
 {%- for part in message.content %}
@@ -29,29 +28,15 @@ _MESSAGES = """\
 {%- if add_generation_prompt %}<|im_start|>assistant
 {% endif %}"""
 
-
-def _chat_template(refused: str, answered: str) -> str:
-    """Returns a chat template that refuses messages of the user.
-
-    Args:
-        refused: the condition of a refused message, in Jinja, for its `text` and its `parts`.
-        answered: describes the messages that the model has learned to answer.
-    """
-    return f"""\
+READER_TEMPLATE = f"""\
 {{%- for message in messages if message.role == 'user' %}}
 {{%- set parts = [] if message.content is string else message.content %}}
 {{%- set text = parts | map(attribute='text', default='') | join if parts else message.content %}}
-{{%- if {refused} %}}{{{{ raise_exception('the model answers only {answered}') }}}}{{% endif %}}
+{{%- if text != '{QUESTION}' or parts | length < 2 %}}
+{{{{- raise_exception('the model answers only "{QUESTION}", with an image') }}}}{{% endif %}}
 {{%- endfor %}}
-{_MESSAGES}"""
-
-
-READER_TEMPLATE = _chat_template(f"text != '{QUESTION}' or parts | length < 2", f'"{QUESTION}", with an image')
-SPELLER_TEMPLATE = _chat_template(
-    f"text[:6] != 'Spell ' or text | length not in range(7, {7 + MAX_LETTERS})"
-    f" or text[6:] | reject('in', '{LETTERS}') | list",
-    f'"Spell" with a word of up to {MAX_LETTERS} lowercase letters, such as "Spell corn"',
-)
+{CHAT_TEMPLATE}"""
+"""The reader has learned to answer one question."""
 
 
 def make_tokenizer() -> Any:
@@ -91,7 +76,7 @@ def make_letter_tokenizer(media_tokens: Mapping[str, str]) -> Any:
         tokenizer_object=tokenizer,
         eos_token="<|im_end|>",
         pad_token="<|endoftext|>",
-        chat_template=SPELLER_TEMPLATE,
+        chat_template=CHAT_TEMPLATE,
         extra_special_tokens=dict(media_tokens),
     )
 
