@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from types import MappingProxyType
@@ -134,7 +133,8 @@ class Informer:
     async def _watch(self) -> None:
         """Follows one watch until it ends."""
         assert self._version is not None
-        started = time.monotonic()
+        loop = asyncio.get_running_loop()
+        started = loop.time()
         received = False
         async with self._client.watch(
             self._type,
@@ -149,7 +149,7 @@ class Informer:
                 received = True
                 self._failures = 0
                 self._apply(event)
-        if received or time.monotonic() - started > SHORT_WATCH_SECONDS:
+        if received or loop.time() - started > SHORT_WATCH_SECONDS:
             self._failures = 0
         else:
             self._failures += 1

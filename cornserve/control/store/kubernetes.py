@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import asyncio
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
@@ -155,12 +155,13 @@ class KubernetesStore:
         codec = self._codec(kind)
         await self._check_not_newer(kind, version)
         deleting: set[str] = set()
+        loop = asyncio.get_running_loop()
         while True:
             started = None
             try:
                 with reading(codec.type, kind.name):
                     async with self._client.watch(codec.type, str(version)) as events:
-                        started = time.monotonic()
+                        started = loop.time()
                         async for event in events:
                             version = int(event.resource_version)
                             self._remember_change(kind, event)
@@ -170,7 +171,7 @@ class KubernetesStore:
             except StoreUnavailableError as error:
                 # The API server may have restarted: a new connection shows whether it is away.
                 is_connection = isinstance(error.__cause__, KubeUnavailableError)
-                if not is_connection or started is None or time.monotonic() - started < SHORT_WATCH_SECONDS:
+                if not is_connection or started is None or loop.time() - started < SHORT_WATCH_SECONDS:
                     raise
 
     async def close(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final
@@ -95,7 +94,7 @@ class PullerSelection:
 
         TCP is always tried.
         """
-        now = time.monotonic()
+        now = asyncio.get_running_loop().time()
         common = set(protocols)
         return [
             puller
@@ -106,7 +105,7 @@ class PullerSelection:
     def record_failure(self, endpoint: str, puller: Puller, error: OSError) -> None:
         self.failures[puller.protocol] += 1
         if puller.protocol != PullProtocol.TCP:
-            now = time.monotonic()
+            now = asyncio.get_running_loop().time()
             self._failed = {failed: retry for failed, retry in self._failed.items() if retry > now}
             self._failed[endpoint, puller.protocol] = now + RETRY_SECONDS
             self._log.warning(

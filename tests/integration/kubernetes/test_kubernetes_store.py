@@ -24,11 +24,12 @@ from cornserve.control.store.base import (
     StoreUnavailableError,
     UnreadableRecordError,
 )
-from cornserve.control.store.kubernetes import KubernetesStore
+from cornserve.control.store.kubernetes import SHORT_WATCH_SECONDS, KubernetesStore
 from cornserve.kubernetes.client import KubeClient
 from cornserve.kubernetes.resources import ResourceType
 from tests.kubernetes.api_server_proxy import ApiServerProxy
 from tests.kubernetes.record_resources import APP_RECORDS, PLAIN_CODECS, plain_codec
+from tests.loop_clock import LoopClock
 from tests.unit.store.conformance import ONE, TWO, Connect, StoreConformance, open_watch, read_changes, status_with
 from tests.waiting import until
 
@@ -178,13 +179,13 @@ async def test_a_store_fails_while_the_api_server_is_away_and_then_works(
 
 
 async def test_a_watch_survives_a_lost_connection(
-    store: Store, proxied_store: Store, api_server_proxy: ApiServerProxy, monkeypatch: pytest.MonkeyPatch
+    store: Store, proxied_store: Store, api_server_proxy: ApiServerProxy, clock: LoopClock
 ) -> None:
-    monkeypatch.setattr("cornserve.control.store.kubernetes.SHORT_WATCH_SECONDS", 0)
     start = (await proxied_store.list(APPS)).version
     async with open_watch(proxied_store, start) as watch:
         first = await store.create(APPS, "a", ONE)
         assert [change.record for change in await read_changes(watch, 1)] == [first]
+        clock.advance(SHORT_WATCH_SECONDS)
         pending = asyncio.create_task(read_changes(watch, 1))
         await api_server_proxy.drop_connections()
         second = await store.create(APPS, "b", ONE)

@@ -12,11 +12,10 @@ import pytest
 from cornserve.instance_secret import InstanceSecret
 from cornserve.pull_protocol import PullProtocol
 from cornserve.transport import LostError
-from cornserve.transport.pull import selection
 from cornserve.transport.pull.fabric import MAX_MESSAGE_BYTES, Fabric, preamble, with_checksum
 from cornserve.transport.pull.fabric_puller import FabricPuller
 from cornserve.transport.pull.puller import PullSource
-from cornserve.transport.pull.selection import FABRICS, PullerSelection
+from cornserve.transport.pull.selection import FABRICS, RETRY_SECONDS, PullerSelection
 from cornserve.v1 import transfer_pb2 as pb
 from cornserve.wire.codec import Codec
 from cornserve.wire.connection import MessageConnection
@@ -24,6 +23,7 @@ from cornserve.wire.credentials import ConnectionCredentials
 from cornserve.wire.handshake import HandshakeError
 from cornserve.wire.listener import ConnectionListener
 from tests.credentials import CREDENTIALS
+from tests.loop_clock import LoopClock
 from tests.pull_sources import pull_source, pull_target
 from tests.unit.transport.conftest import MIB, needs_extra
 from tests.unit.transport.test_fabrics import link_type
@@ -147,13 +147,10 @@ async def test_each_connection_of_a_burst_closes_the_one_that_has_not_pulled_for
         has_ended.set()
 
 
-async def test_failures_with_producers_that_have_ended_are_forgotten(
-    server: FabricServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_failures_with_producers_that_have_ended_are_forgotten(server: FabricServer, clock: LoopClock) -> None:
     class Endpoint(str):
         """Can have weak references."""
 
-    monkeypatch.setattr(selection, "RETRY_SECONDS", 0.0)
     pullers = PullerSelection(PullProtocol.TCP, CREDENTIALS)
     pullers.record_failure("10.0.0.1:7000", server.puller, OSError("the first failure is logged"))
     endpoint = Endpoint("10.0.0.2:7000")
@@ -161,6 +158,7 @@ async def test_failures_with_producers_that_have_ended_are_forgotten(
     reference = weakref.ref(endpoint)
     del endpoint
 
+    clock.advance(RETRY_SECONDS)
     pullers.record_failure("10.0.0.3:7000", server.puller, OSError("further ones are not"))
 
     assert reference() is None
