@@ -423,10 +423,10 @@ async def test_an_app_that_ends_its_processes_repeatedly_is_suspended_until_it_i
 
 
 async def test_the_time_of_an_apps_code_is_a_metric(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
-    await deploy(fragile("time.sleep(0.5)"))
+    await deploy(fragile("time.sleep(0.1)"))
     await call(gateway, "fail")
 
-    assert await _run_seconds(gateway) > 0.5
+    assert await _run_seconds(gateway) > 0.1
 
 
 async def test_the_time_of_code_that_is_ended_is_part_of_the_metric(gateway: httpx.AsyncClient, deploy: Deploy) -> None:

@@ -198,7 +198,12 @@ class TestShutdown:
             yield client
 
     async def test_accepted_requests_finish_and_the_gateway_is_not_ready(
-        self, gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors, server: HttpServer
+        self,
+        gateway: httpx.AsyncClient,
+        deploy: Deploy,
+        executors: EchoExecutors,
+        server: HttpServer,
+        clock: LoopClock,
     ) -> None:
         await deploy(ECHO)
         async with (
@@ -218,6 +223,7 @@ class TestShutdown:
             not_ready = await probe.read_response()
             await until(lambda: not server.servers[0].is_serving())
             await partial.send(get("/healthz")[20:])
+            await clock.advance_until(lambda: executors.running() == 0, step=0.5, at_most=1)
             finished = [await running.read_response(), await partial.read_response()]
 
             assert (not_ready.status, not_ready.body) == (503, b"the gateway is stopping")

@@ -11,6 +11,7 @@ import pytest
 
 from cornserve.gateway.app_registry import AppRegistry
 from cornserve.gateway.served_app import ServedApp
+from tests.loop_clock import LoopClock
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.sources import CHAT, CHATTERBOX, ECHO, KEEPER, STEPS
@@ -42,13 +43,14 @@ async def test_streams_are_events_for_clients_that_accept_them(gateway: httpx.As
 
 
 async def test_independent_invocations_run_concurrently(
-    gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors
+    gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors, clock: LoopClock
 ) -> None:
     await deploy(STEPS)
-    order = {"words": list("abcdefghij"), "seconds": 0.5}
+    order = {"words": list("abcdefghij"), "seconds": 1}
 
     request = asyncio.create_task(gateway.post("/v1/apps/steps/invoke", json=order))
     await until(lambda: executors.running() == 10)  # all are running before the first one ends
+    clock.advance(1)
 
     assert (await request).json() == {"text": " ".join(f"* {word}" for word in "abcdefghij")}
 

@@ -15,6 +15,7 @@ import pytest_asyncio
 from cornserve.gateway.http.request_id import RequestId, RequestIds
 from cornserve.limits import MIB, Limits
 from cornserve.observe import logs
+from tests.loop_clock import LoopClock
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.raw_http import RawResponse, get, post, raw_connection
@@ -160,16 +161,17 @@ def test_choices_depend_on_the_secret_of_the_instance() -> None:
 
 
 async def test_concurrent_requests_with_one_id_are_different_requests(
-    gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors
+    gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors, clock: LoopClock
 ) -> None:
     await deploy(ECHO.replace('"echo"', '"slow"'))
 
     async def send(text: str) -> httpx.Response:
-        body = {"text": text, "seconds": 0.3}
+        body = {"text": text, "seconds": 1}
         return await gateway.post("/v1/apps/slow/invoke", json=body, headers={HEADER: MINE})
 
     requests = [asyncio.create_task(send(text)) for text in ("a b", "c d")]
     await until(lambda: executors.running() == 2)
+    await clock.advance_until(lambda: executors.running() == 0, step=0.5, at_most=1)
 
     responses = await asyncio.gather(*requests)
     assert [(response.status_code, response.headers[HEADER]) for response in responses] == [(200, MINE)] * 2

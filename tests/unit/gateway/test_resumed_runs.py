@@ -6,6 +6,7 @@ import asyncio
 
 import httpx2 as httpx
 
+from tests.loop_clock import LoopClock
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.app_hosts import app_hosts
 from tests.unit.gateway.conftest import Deploy
@@ -24,21 +25,21 @@ async def test_code_does_not_start_again_for_each_turn_of_a_request(gateway: htt
 
 
 async def test_another_process_repeats_the_code(
-    gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors
+    gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors, clock: LoopClock
 ) -> None:
     await deploy(STARTS)
 
-    response = await kill_during_first_call(gateway, executors, "same input")
+    response = await kill_during_first_call(gateway, executors, clock, "same input")
 
     assert response.json() == {"starts": 2}  # The other process counts from zero, and runs its first requests twice.
 
 
 async def test_code_that_differs_in_another_process_names_both_lines(
-    gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors
+    gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors, clock: LoopClock
 ) -> None:
     await deploy(STARTS)
 
-    response = await kill_during_first_call(gateway, executors, "process id")
+    response = await kill_during_first_call(gateway, executors, clock, "process id")
 
     assert response.status_code == 500
     message = response.json()["error"]["message"]
@@ -47,9 +48,12 @@ async def test_code_that_differs_in_another_process_names_both_lines(
     assert "`text` is " in message
 
 
-async def kill_during_first_call(gateway: httpx.AsyncClient, executors: EchoExecutors, text: str) -> httpx.Response:
-    request = asyncio.create_task(gateway.post("/v1/apps/starts/invoke", json={"text": text, "seconds": 0.5}))
+async def kill_during_first_call(
+    gateway: httpx.AsyncClient, executors: EchoExecutors, clock: LoopClock, text: str
+) -> httpx.Response:
+    request = asyncio.create_task(gateway.post("/v1/apps/starts/invoke", json={"text": text, "seconds": 1}))
     await until(lambda: executors.running() == 1)
     for host in app_hosts():
         host.kill()
+    await clock.advance_until(lambda: executors.running() == 0, step=0.5, at_most=1)
     return await request

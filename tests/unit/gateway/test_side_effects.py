@@ -307,14 +307,15 @@ app = App(name="dice", paths=[Dice()])
 
 @pytest.mark.parametrize("text", ["process", "same"])
 async def test_another_process_compares_the_arguments(
-    gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors, text: str
+    gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors, clock: LoopClock, text: str
 ) -> None:
     await deploy(DICE)
     host = await app_host()
-    body = {"text": text, "seconds": 0.5}
+    body = {"text": text, "seconds": 1}
     request = asyncio.create_task(gateway.post("/v1/apps/dice/invoke", json=body))
     await until(lambda: executors.running() == 1)
     host.kill()
+    clock.advance(1)
     response = await request
 
     if text == "same":
