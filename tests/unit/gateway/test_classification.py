@@ -8,7 +8,9 @@ import httpx2 as httpx
 import pytest
 import pytest_asyncio
 
+from cornserve.gateway.endpoints.openai.classification import ClassifyRequest
 from tests.unit.gateway.conftest import Deploy
+from tests.unit.gateway.refused_bodies import refusal
 from tests.unit.gateway.sources import CHAT, CLERK
 
 CLASSIFY = "/classify"
@@ -48,8 +50,6 @@ async def test_one_text_and_tokens_are_accepted(gateway: httpx.AsyncClient, give
     ("fields", "param", "message"),
     [
         ({}, "input", "missing field: 'input'"),
-        ({"input": [""]}, "input[0]", "at least 1 character"),
-        ({"input": ["x"] * 2049}, "input", "at most 2048"),
         ({"input": "x", "truncate_prompt_tokens": -2}, "truncate_prompt_tokens", "-1"),
         ({"input": "x", "messages": []}, "messages", "unknown or unsupported field"),
     ],
@@ -61,6 +61,20 @@ async def test_an_invalid_body_is_a_400_that_names_the_field(
 
     assert message in error["message"]
     assert (error["param"], error["type"]) == (param, "invalid_request_error")
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "message"),
+    [
+        ({"input": [""]}, "input[0]", "at least 1 character"),
+        ({"input": ["x"] * 2049}, "input", "at most 2048"),
+    ],
+)
+def test_an_invalid_body_names_the_field(fields: dict[str, Any], param: str, message: str) -> None:
+    error = refusal(ClassifyRequest.model_validate, {"model": "clerk"} | fields)
+
+    assert message in error.message
+    assert error.param == param
 
 
 async def test_an_app_without_classes_is_a_400(gateway: httpx.AsyncClient, deploy: Deploy) -> None:

@@ -8,7 +8,9 @@ import pytest
 import pytest_asyncio
 from openai import AsyncOpenAI
 
+from cornserve.gateway.endpoints.openai.completions import TextCompletionRequest
 from tests.unit.gateway.conftest import Deploy
+from tests.unit.gateway.refused_bodies import refusal
 from tests.unit.gateway.sources import CHAT, MODEL
 
 
@@ -110,21 +112,9 @@ async def test_an_app_without_completions_is_a_400(openai: AsyncOpenAI, deploy: 
     ("change", "param", "message"),
     [
         ({"prompt": None}, "prompt", "missing field"),
-        ({"prompt": ""}, "prompt", "at least 1 character"),
-        ({"prompt": []}, "prompt", "at least 1 item"),
-        ({"prompt": ["x", ""]}, "prompt[1]", "at least 1 character"),
-        ({"prompt": ["x", 1]}, "prompt[1]", "valid string"),
-        ({"prompt": [1, -1]}, "prompt[1]", "greater than or equal to 0"),
-        ({"prompt": [[1], []]}, "prompt[1]", "at least 1 item"),
-        ({"prompt": ["x"] * 129}, "prompt", "at most 128"),
-        ({"prompt": ["x"] * 3, "n": 64}, "prompt", "3 prompts with n=64 exceed 128 choices"),
         ({"suffix": "x"}, "suffix", "unknown or unsupported field"),
-        ({"best_of": 2}, "best_of", "best_of: 2 differs from n=1"),
         ({"max_tokens": 0}, "max_tokens", "needs echo"),
-        ({"echo": True, "prompt_logprobs": 1, "logprobs": 2}, "prompt_logprobs", "set it to 2"),
         ({"logprobs": 21}, "logprobs", "less than or equal to 20"),
-        ({"logprobs": True}, "logprobs", "valid integer"),
-        ({"messages": []}, "messages", "unknown or unsupported field"),
     ],
 )
 async def test_an_invalid_body_is_a_400_that_names_the_field(
@@ -136,3 +126,27 @@ async def test_an_invalid_body_is_a_400_that_names_the_field(
     error = response.json()["error"]
     assert message in error["message"]
     assert error["param"] == param
+
+
+@pytest.mark.parametrize(
+    ("change", "param", "message"),
+    [
+        ({"prompt": ""}, "prompt", "at least 1 character"),
+        ({"prompt": []}, "prompt", "at least 1 item"),
+        ({"prompt": ["x", ""]}, "prompt[1]", "at least 1 character"),
+        ({"prompt": ["x", 1]}, "prompt[1]", "valid string"),
+        ({"prompt": [1, -1]}, "prompt[1]", "greater than or equal to 0"),
+        ({"prompt": [[1], []]}, "prompt[1]", "at least 1 item"),
+        ({"prompt": ["x"] * 129}, "prompt", "at most 128"),
+        ({"prompt": ["x"] * 3, "n": 64}, "prompt", "3 prompts with n=64 exceed 128 choices"),
+        ({"best_of": 2}, "best_of", "best_of: 2 differs from n=1"),
+        ({"echo": True, "prompt_logprobs": 1, "logprobs": 2}, "prompt_logprobs", "set it to 2"),
+        ({"logprobs": True}, "logprobs", "valid integer"),
+        ({"messages": []}, "messages", "unknown or unsupported field"),
+    ],
+)
+def test_an_invalid_body_names_the_field(change: dict[str, object], param: str | None, message: str) -> None:
+    error = refusal(TextCompletionRequest.model_validate, {"model": "model", "prompt": "x"} | change)
+
+    assert message in error.message
+    assert error.param == param

@@ -13,7 +13,10 @@ import pytest_asyncio
 from openai import AsyncOpenAI
 from openai.types import ImageEditCompletedEvent, ImageEditPartialImageEvent
 
+from cornserve.gateway.endpoints.openai.images import EditImageForm
+from cornserve.gateway.endpoints.read_form import Upload
 from tests.unit.gateway.conftest import Deploy
+from tests.unit.gateway.refused_bodies import refusal
 from tests.unit.gateway.sources import PAINTER, RETOUCHER
 
 EDITS = "/v1/images/edits"
@@ -64,9 +67,6 @@ async def test_a_stream_has_the_events_of_the_official_client(openai: AsyncOpenA
         ({}, {"image": picture(), "mask": picture()}, "mask", "unsupported field: 'mask'"),
         ({"input_fidelity": "high"}, {"image": picture()}, "input_fidelity", "unsupported field: 'input_fidelity'"),
         ({"n": "100"}, {"image": picture()}, "n", "less than or equal to 10"),
-        ({"size": "7x7"}, {"image": picture()}, "size", "must be WIDTHxHEIGHT, both multiples of 16"),
-        ({"num_inference_steps": "0"}, {"image": picture()}, "num_inference_steps", "greater than or equal to 1"),
-        ({"output_format": "gif"}, {"image": picture()}, "output_format", "'png', 'jpeg' or 'webp'"),
         ({"partial_images": "2"}, {"image": picture()}, "partial_images", "is set, but stream is false"),
     ],
 )
@@ -80,6 +80,22 @@ async def test_an_invalid_form_is_a_400_that_names_the_field(
     error = response.json()["error"]
     assert (response.status_code, error["param"]) == (400, param), error
     assert message in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "message"),
+    [
+        ({"size": "7x7"}, "size", "must be WIDTHxHEIGHT, both multiples of 16"),
+        ({"num_inference_steps": "0"}, "num_inference_steps", "greater than or equal to 1"),
+        ({"output_format": "gif"}, "output_format", "'png', 'jpeg' or 'webp'"),
+    ],
+)
+def test_an_invalid_form_names_the_field(fields: dict[str, Any], param: str, message: str) -> None:
+    form: dict[str, Any] = {"model": "retoucher", "prompt": "corn", "image": Upload(memoryview(picture()))}
+    error = refusal(EditImageForm.model_validate, form | fields)
+
+    assert message in error.message
+    assert error.param == param
 
 
 async def test_apps_that_draw_and_apps_that_edit_name_each_others_operations(

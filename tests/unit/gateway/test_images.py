@@ -12,7 +12,9 @@ import pytest_asyncio
 from openai import AsyncOpenAI, BadRequestError
 from openai.types import ImageGenCompletedEvent, ImageGenPartialImageEvent
 
+from cornserve.gateway.endpoints.openai.images import CreateImageRequest
 from tests.unit.gateway.conftest import Deploy
+from tests.unit.gateway.refused_bodies import refusal
 from tests.unit.gateway.sources import CHAT, PAINTER
 
 GENERATIONS = "/v1/images/generations"
@@ -100,8 +102,28 @@ async def test_the_events_of_several_images_contain_their_positions(gateway: htt
     ("fields", "param", "message"),
     [
         ({"prompt": None}, "prompt", "missing field: 'prompt'"),
-        ({"prompt": ""}, "prompt", "at least 1 character"),
         ({"n": 100}, "n", "less than or equal to 10, not 100"),
+        ({"partial_images": 1}, "partial_images", "is set, but stream is false"),
+        ({"style": "vivid"}, "style", "unknown or unsupported field"),
+        ({"moderation": "low"}, "moderation", "nothing moderates requests and responses"),
+    ],
+)
+async def test_an_invalid_request_is_a_400_that_names_the_field(
+    gateway: httpx.AsyncClient, fields: dict[str, Any], param: str | None, message: str
+) -> None:
+    response = await gateway.post(GENERATIONS, json={"model": "painter", "prompt": "corn"} | fields)
+
+    error = response.json()["error"]
+    assert response.status_code == 400, error
+    assert message in error["message"]
+    assert error["param"] == param
+    assert error["code"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "message"),
+    [
+        ({"prompt": ""}, "prompt", "at least 1 character"),
         ({"n": 0}, "n", "greater than or equal to 1, not 0"),
         ({"size": "7x7"}, "size", "must be WIDTHxHEIGHT, both multiples of 16 from 16 to 4096, such as 1024x1024"),
         ({"size": "8192x16"}, "size", "from 16 to 4096"),
@@ -120,22 +142,14 @@ async def test_the_events_of_several_images_contain_their_positions(gateway: htt
         ({"quality": "low", "num_inference_steps": 9}, "quality", "num_inference_steps is also set: remove one"),
         ({"background": "transparent"}, "background", "'auto' or 'opaque', not 'transparent'"),
         ({"stream": True, "partial_images": 4}, "partial_images", "less than or equal to 3"),
-        ({"partial_images": 1}, "partial_images", "is set, but stream is false"),
         ({"progress": True}, "progress", "is set, but stream is false"),
-        ({"style": "vivid"}, "style", "unknown or unsupported field"),
-        ({"moderation": "low"}, "moderation", "nothing moderates requests and responses"),
     ],
 )
-async def test_an_invalid_request_is_a_400_that_names_the_field(
-    gateway: httpx.AsyncClient, fields: dict[str, Any], param: str | None, message: str
-) -> None:
-    response = await gateway.post(GENERATIONS, json={"model": "painter", "prompt": "corn"} | fields)
+def test_an_invalid_request_names_the_field(fields: dict[str, Any], param: str | None, message: str) -> None:
+    error = refusal(CreateImageRequest.model_validate, {"model": "painter", "prompt": "corn"} | fields)
 
-    error = response.json()["error"]
-    assert response.status_code == 400, error
-    assert message in error["message"]
-    assert error["param"] == param
-    assert error["code"]
+    assert message in error.message
+    assert error.param == param
 
 
 async def test_an_app_without_images_is_a_400(openai: AsyncOpenAI, deploy: Deploy) -> None:

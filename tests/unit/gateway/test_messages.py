@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import httpx2 as httpx
@@ -12,8 +13,10 @@ import pytest_asyncio
 from anthropic import APIStatusError, AsyncAnthropic, BadRequestError, InternalServerError, NotFoundError
 from anthropic.types import Message, ThreadUnsupportedRequestError, ToolParam
 
+from cornserve.gateway.endpoints.anthropic.message_request import CreateMessageRequest
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.image_files import image_file
+from tests.unit.gateway.refused_bodies import refusal
 from tests.unit.gateway.sources import ECHO, MODEL, RELAY
 
 ADD: ToolParam = {
@@ -233,20 +236,35 @@ async def test_tokens_are_counted(relay: AsyncAnthropic) -> None:
     [
         ({"max_tokens": None}, "missing field: 'max_tokens'"),
         ({"container": "c"}, "unsupported field: 'container': tools run at the client"),
-        ({"inference_geo": "us"}, "unsupported field: 'inference_geo': requests run where the instance runs"),
         ({"fallbacks": []}, "unknown or unsupported field: 'fallbacks'"),
+        ({"top_k": -1}, "top_k: "),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "call-9"}]}]},
+            "messages[0].content[0].tool_use_id: no tool_use before it has the id 'call-9'",
+        ),
+        ({"tool_choice": {"type": "any"}}, "tool_choice: is set without tools"),
+    ],
+)
+async def test_an_invalid_request_is_rejected(gateway: httpx.AsyncClient, fields: dict[str, Any], message: str) -> None:
+    response = await gateway.post("/v1/messages", json={"model": "relay", "max_tokens": 7, "messages": [TEXT]} | fields)
+
+    assert response.status_code == 400
+    body = response.json()
+    assert (body["type"], body["error"]["type"]) == ("error", "invalid_request_error")
+    assert message in body["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"inference_geo": "us"}, "unsupported field: 'inference_geo': requests run where the instance runs"),
         ({"messages": [{"role": "user", "content": None}]}, "messages[0].content: must be a text or a list, not null"),
         ({"tools": [ADD | {"defer_loading": True}]}, "tools[0].defer_loading: must be false"),
         ({"tools": [ADD | {"allowed_callers": ["code_execution_20250825"]}]}, "tools[0].allowed_callers[0]: "),
-        ({"top_k": -1}, "top_k: "),
         ({"messages": []}, "messages: "),
         (
             {"messages": [{"role": "user", "content": [{"type": "document"}]}]},
             "invalid block type 'document': use 'text', 'image'",
-        ),
-        (
-            {"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "call-9"}]}]},
-            "messages[0].content[0].tool_use_id: no tool_use before it has the id 'call-9'",
         ),
         (
             {"messages": [{"role": "user", "content": [{"type": "tool_use", "id": "1", "name": "a", "input": {}}]}]},
@@ -265,17 +283,16 @@ async def test_tokens_are_counted(relay: AsyncAnthropic) -> None:
             {"tools": [ADD, {"name": "far", "input_schema": FAR, "strict": True}]},
             "tools[1].input_schema.properties.a: the reference 'file:///a' is not enforced",
         ),
-        ({"tool_choice": {"type": "any"}}, "tool_choice: is set without tools"),
         ({"tools": [ADD], "tool_choice": {"type": "tool"}}, "tool_choice.name: missing"),
     ],
 )
-async def test_an_invalid_request_is_rejected(gateway: httpx.AsyncClient, fields: dict[str, Any], message: str) -> None:
-    response = await gateway.post("/v1/messages", json={"model": "relay", "max_tokens": 7, "messages": [TEXT]} | fields)
+def test_an_invalid_request_names_the_field(fields: dict[str, Any], message: str) -> None:
+    def read(given: Mapping[str, Any]) -> object:
+        return CreateMessageRequest.model_validate(given).chat
 
-    assert response.status_code == 400
-    body = response.json()
-    assert (body["type"], body["error"]["type"]) == ("error", "invalid_request_error")
-    assert message in body["error"]["message"]
+    error = refusal(read, {"model": "relay", "max_tokens": 7, "messages": [TEXT]} | fields)
+
+    assert message in error.message
 
 
 async def test_an_invalid_image_is_named(relay: AsyncAnthropic) -> None:

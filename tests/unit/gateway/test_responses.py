@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import httpx2 as httpx
@@ -23,9 +24,11 @@ from openai.types.responses import (
 )
 from pydantic import BaseModel
 
+from cornserve.gateway.endpoints.openai.response_request import CreateResponseRequest
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.image_files import data_url, image_file
+from tests.unit.gateway.refused_bodies import refusal
 from tests.unit.gateway.sources import CHAT, ECHO, MODEL, RELAY, SEER
 
 RESPONSES = "/v1/responses"
@@ -421,6 +424,36 @@ def user(*content: object) -> list[object]:
     ("change", "param", "message"),
     [
         ({"input": None}, "input", "missing field: 'input'"),
+        ({"previous_response_id": "resp_1"}, "previous_response_id", "responses are not stored: send the earlier"),
+        ({"prompt": {"id": "pmpt_1"}}, "prompt", "unknown or unsupported field"),
+        ({"temperature": 3}, "temperature", "less than or equal to 2"),
+        (
+            {"input": [CALL, {"type": "function_call_output", "call_id": "call-9", "output": ""}]},
+            "input[1].call_id",
+            "no call before it has the id 'call-9'",
+        ),
+        ({"tool_choice": "required"}, "tool_choice", "is set without tools"),
+        (
+            {"tools": [ADD, {"type": "custom", "name": "add"}]},
+            "tools[1].name",
+            "an earlier tool also has the name 'add'",
+        ),
+    ],
+)
+async def test_an_invalid_body_is_a_400_that_names_the_field(
+    gateway: httpx.AsyncClient, change: dict[str, object], param: str | None, message: str
+) -> None:
+    response = await gateway.post(RESPONSES, json={"model": "parrot", "input": "x"} | change)
+
+    assert response.status_code == 400, response.text
+    error = response.json()["error"]
+    assert message in error["message"]
+    assert error["param"] == param
+
+
+@pytest.mark.parametrize(
+    ("change", "param", "message"),
+    [
         ({"input": []}, "input", "at least 1 item"),
         ({"input": 1}, "input", "must be"),
         ({"input": [{"role": "user", "content": "x"}] * 4096}, "input", "at most 4095"),
@@ -445,24 +478,16 @@ def user(*content: object) -> list[object]:
             "input[1].output",
             "must be a text or a list, not null",
         ),
-        ({"previous_response_id": "resp_1"}, "previous_response_id", "responses are not stored: send the earlier"),
         ({"conversation": "conv_1"}, "conversation", "responses are not stored"),
         ({"tools": [{**ADD, "defer_loading": True}]}, "tools[0].defer_loading", "must be false, not true"),
         ({"vllm_xargs": {}}, "vllm_xargs", "no extension of vLLM that reads it can be deployed"),
-        ({"prompt": {"id": "pmpt_1"}}, "prompt", "unknown or unsupported field"),
         ({"background": True}, "background", "must be false, not true"),
         ({"store": True}, "store", "must be false, not true"),
         ({"truncation": "auto"}, "truncation", "not 'auto'"),
         ({"include": ["message.output_text.logprobs"]}, "include[0]", "not 'message.output_text.logprobs'"),
         ({"top_logprobs": 2}, "top_logprobs", "unknown or unsupported field"),
         ({"max_output_tokens": 0}, "max_output_tokens", "greater than or equal to 1"),
-        ({"temperature": 3}, "temperature", "less than or equal to 2"),
         ({"tools": [{"type": "web_search"}]}, "tools[0]", "invalid tool type 'web_search': use 'function' or 'custom'"),
-        (
-            {"input": [CALL, {"type": "function_call_output", "call_id": "call-9", "output": ""}]},
-            "input[1].call_id",
-            "no call before it has the id 'call-9'",
-        ),
         ({"tools": [{"type": "function", "name": "a b"}]}, "tools[0].name", "must match pattern"),
         ({"tools": [ADD], "tool_choice": {"type": "allowed_tools"}}, "tool_choice.type", "not 'allowed_tools'"),
         (
@@ -470,16 +495,10 @@ def user(*content: object) -> list[object]:
             "tool_choice",
             "tool_choice: unknown tool 'other'",
         ),
-        ({"tool_choice": "required"}, "tool_choice", "is set without tools"),
         (
             {"tools": [ADD], "tool_choice": {"type": "custom", "name": "add"}},
             "tool_choice.type",
             "the tool 'add' has the type 'function': use it",
-        ),
-        (
-            {"tools": [ADD, {"type": "custom", "name": "add"}]},
-            "tools[1].name",
-            "an earlier tool also has the name 'add'",
         ),
         ({"tools": [custom_tool(type="grammar")]}, "tools[0].format.syntax", "missing field"),
         ({"tools": [custom_tool(type="grammar", syntax="lark")]}, "tools[0].format.definition", "missing field"),
@@ -499,12 +518,11 @@ def user(*content: object) -> list[object]:
         ({"stream_options": {"banana": True}}, "stream_options.banana", "unknown or unsupported field"),
     ],
 )
-async def test_an_invalid_body_is_a_400_that_names_the_field(
-    gateway: httpx.AsyncClient, change: dict[str, object], param: str | None, message: str
-) -> None:
-    response = await gateway.post(RESPONSES, json={"model": "parrot", "input": "x"} | change)
+def test_an_invalid_body_names_the_field(change: dict[str, object], param: str | None, message: str) -> None:
+    def read(given: Mapping[str, Any]) -> object:
+        return CreateResponseRequest.model_validate(given).chat
 
-    assert response.status_code == 400, response.text
-    error = response.json()["error"]
-    assert message in error["message"]
-    assert error["param"] == param
+    error = refusal(read, {"model": "parrot", "input": "x"} | change)
+
+    assert message in error.message
+    assert error.param == param

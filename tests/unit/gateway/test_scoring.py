@@ -7,11 +7,15 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 import pytest_asyncio
+from pydantic import BaseModel
 
+from cornserve.gateway.endpoints.openai.scoring import RerankRequest, ScoreRequest
 from tests.unit.gateway.conftest import Deploy
+from tests.unit.gateway.refused_bodies import refusal
 from tests.unit.gateway.sources import CHAT, JUDGE
 
 RERANK, SCORE = "/v1/rerank", "/v1/score"
+REQUESTS: dict[str, type[BaseModel]] = {RERANK: RerankRequest, SCORE: ScoreRequest}
 
 
 @pytest_asyncio.fixture(scope="module", autouse=True, loop_scope="module")
@@ -101,6 +105,24 @@ async def test_one_or_many_queries_are_compared(
     [
         (RERANK, {"documents": ["x"]}, "query", "missing field: 'query'"),
         (RERANK, {"query": "", "documents": ["x"]}, "query", "at least 1 character"),
+        (RERANK, {"query": "x", "documents": ["x"], "max_chunks_per_doc": 1}, "max_chunks_per_doc", "use max_tokens"),
+        (SCORE, {"queries": "x", "text_1": "x", "documents": ["x"]}, "text_1", "unknown or unsupported field"),
+        (SCORE, {"queries": ["x", "y"], "documents": ["x"]}, "queries", "2 for 1 documents: give one query, or one"),
+    ],
+)
+async def test_an_invalid_body_is_a_400_that_names_the_field(
+    gateway: httpx.AsyncClient, path: str, fields: dict[str, Any], param: str | None, message: str
+) -> None:
+    error = (await post(gateway, path, **fields))["error"]
+
+    assert message in error["message"]
+    assert (error["param"], error["type"]) == (param, "invalid_request_error")
+    assert error["code"]
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "param", "message"),
+    [
         (RERANK, {"query": ["x"], "documents": ["x"]}, "query", "valid string"),
         (RERANK, {"query": "x", "documents": []}, "documents", "at least 1 item"),
         (RERANK, {"query": "x", "documents": ["x", 1]}, "documents[1]", "string"),
@@ -113,21 +135,15 @@ async def test_one_or_many_queries_are_compared(
         (RERANK, {"query": "x", "documents": ["x"], "truncate_prompt_tokens": -2}, "truncate_prompt_tokens", "-1"),
         (RERANK, {"query": "x", "documents": ["x"], "rank_fields": ["title"]}, "rank_fields[0]", "must be 'text'"),
         (RERANK, {"query": "x", "documents": ["x"], "priority": 1}, "priority", "must be 0, not 1"),
-        (RERANK, {"query": "x", "documents": ["x"], "max_chunks_per_doc": 1}, "max_chunks_per_doc", "use max_tokens"),
         (SCORE, {"documents": ["x"]}, "queries", "missing field: 'queries'"),
-        (SCORE, {"queries": "x", "text_1": "x", "documents": ["x"]}, "text_1", "unknown or unsupported field"),
-        (SCORE, {"queries": ["x", "y"], "documents": ["x"]}, "queries", "2 for 1 documents: give one query, or one"),
         (SCORE, {"queries": "x" * 20_000, "documents": ["x"] * 2048}, "documents", "characters: send at most 32000000"),
     ],
 )
-async def test_an_invalid_body_is_a_400_that_names_the_field(
-    gateway: httpx.AsyncClient, path: str, fields: dict[str, Any], param: str | None, message: str
-) -> None:
-    error = (await post(gateway, path, **fields))["error"]
+def test_an_invalid_body_names_the_field(path: str, fields: dict[str, Any], param: str | None, message: str) -> None:
+    error = refusal(REQUESTS[path].model_validate, {"model": "judge"} | fields)
 
-    assert message in error["message"]
-    assert (error["param"], error["type"]) == (param, "invalid_request_error")
-    assert error["code"]
+    assert message in error.message
+    assert error.param == param
 
 
 async def test_an_app_without_scores_is_a_400(gateway: httpx.AsyncClient, deploy: Deploy) -> None:

@@ -10,8 +10,10 @@ import pytest
 import pytest_asyncio
 from openai import AsyncOpenAI
 
+from cornserve.gateway.endpoints.openai.chat import ChatCompletionRequest
 from tests.images import encode_file, noise
 from tests.unit.gateway.conftest import Deploy
+from tests.unit.gateway.refused_bodies import refusal
 from tests.unit.gateway.sources import CHAT, SPEAKING_PARROT
 
 APP = "speaking-parrot"
@@ -95,11 +97,6 @@ async def test_a_speech_that_was_cut_has_the_finish_reason_length(gateway: httpx
     ("fields", "param", "message"),
     [
         ({"modalities": ["text", "audio"]}, "audio", "is required for the modality 'audio'"),
-        ({"audio": {"voice": "ethan", "format": "wav"}}, "audio", 'needs modalities: ["text", "audio"]'),
-        ({"modalities": ["audio"]}, "modalities", "a response always has a text"),
-        (AUDIO | {"audio": {"voice": "ethan", "format": "ogg"}}, "audio.format", "'aac' or 'pcm16', not 'ogg'"),
-        (AUDIO | {"audio": {"format": "wav"}}, "audio.voice", "missing field: 'audio.voice'"),
-        (AUDIO | {"audio": {"voice": "x", "format": "wav"}, "stream": True}, "audio", "has the format 'pcm16'"),
         (AUDIO | {"n": 2}, "n", "only one choice can be spoken"),
         (AUDIO | {"messages": [{"role": "system", "content": "x"}]}, "messages", "a user message is missing"),
         (
@@ -118,6 +115,23 @@ async def test_an_invalid_request_is_a_400_that_names_the_field(
     assert response.status_code == 400, error
     assert message in error["message"]
     assert (error["param"], error["code"]) == (param, "invalid_value")
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "message"),
+    [
+        ({"audio": {"voice": "ethan", "format": "wav"}}, "audio", 'needs modalities: ["text", "audio"]'),
+        ({"modalities": ["audio"]}, "modalities", "a response always has a text"),
+        (AUDIO | {"audio": {"voice": "ethan", "format": "ogg"}}, "audio.format", "'aac' or 'pcm16', not 'ogg'"),
+        (AUDIO | {"audio": {"format": "wav"}}, "audio.voice", "missing field: 'audio.voice'"),
+        (AUDIO | {"audio": {"voice": "x", "format": "wav"}, "stream": True}, "audio", "has the format 'pcm16'"),
+    ],
+)
+def test_an_invalid_request_names_the_field(fields: dict[str, Any], param: str, message: str) -> None:
+    error = refusal(ChatCompletionRequest.model_validate, {"model": APP, "messages": [USER]} | fields)
+
+    assert message in error.message
+    assert (error.param, error.code) == (param, "invalid_value")
 
 
 async def test_a_model_that_cannot_speak_is_a_400(gateway: httpx.AsyncClient, deploy: Deploy) -> None:

@@ -11,10 +11,13 @@ import pytest
 import pytest_asyncio
 from openai import AsyncOpenAI, BadRequestError
 
+from cornserve.gateway.endpoints.openai.transcriptions import TranscriptionForm
+from cornserve.gateway.endpoints.read_form import Upload
 from cornserve.limits import Limits
 from tests.audio import audio_file, sound
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.metrics import sample
+from tests.unit.gateway.refused_bodies import refusal
 from tests.unit.gateway.running_gateway import GatewayOptions
 from tests.unit.gateway.sources import CHAT, SCRIBE
 
@@ -167,40 +170,11 @@ async def test_a_stream_has_the_chunks_of_vllm(gateway: httpx.AsyncClient) -> No
         (bytes((1 << 20) + 1), {}, "file", "file: the file has 1048577 bytes (limit audio-mib=1,"),
         (WAV, {"model": None}, "model", "missing field: 'model'"),
         (WAV, {"model": ""}, "model", "missing field: 'model'"),
-        (WAV, {"language": "e"}, "language", "pattern"),
         (WAV, {"vllm_xargs": "{}"}, "vllm_xargs", "no extension of vLLM that reads it"),
-        (WAV, {"watermarking": "true"}, "watermarking", "an app has watermarks by its --engine-arg"),
-        (WAV, {"language": "en1"}, "language", "pattern"),
         (WAV, {"temperature": "1.5"}, "temperature", "less than or equal to 1, not '1.5'"),
-        (WAV, {"temperature": "nan"}, "temperature", "finite number"),
-        (WAV, {"prompt": "x" * 10_001}, "prompt", "at most 10000 characters"),
         (WAV, {"prompt": b"\xff"}, "prompt", "not valid UTF-8"),
-        (
-            WAV,
-            {"response_format": "ass"},
-            "response_format",
-            "'json', 'text', 'verbose_json', 'srt' or 'vtt', not 'ass'",
-        ),
-        (WAV, {"stream": "true", "response_format": "srt"}, "response_format", "srt cannot be streamed"),
-        (WAV, {"timestamp_granularities[]": "frame"}, "timestamp_granularities[][0]", "'word', not 'frame'"),
-        (
-            WAV,
-            {"timestamp_granularities[]": "segment"},
-            "timestamp_granularities[]",
-            "response_format is not verbose_json",
-        ),
-        (
-            WAV,
-            {"stream": "true", "response_format": "verbose_json"},
-            "response_format",
-            "verbose_json cannot be streamed",
-        ),
-        (WAV, {"stream_include_usage": "true"}, "stream_include_usage", "stream is false"),
         (WAV, {"seed": ["1", "2"]}, "seed", "the form has the field twice"),
         (WAV, {"use_beam_search": "true"}, "use_beam_search", "is not supported: remove it"),
-        (WAV, {"n": "2"}, "n", "less than or equal to 1"),
-        (WAV, {"to_language": "?"}, "to_language", "pattern"),
-        (WAV, {"chunking_strategy": "server_vad"}, "chunking_strategy", "must be 'auto', not 'server_vad'"),
         (WAV, {"keywords": "maize"}, "keywords", "unknown or unsupported field"),
     ],
 )
@@ -216,6 +190,45 @@ async def test_an_invalid_form_is_a_400_that_names_the_field(
     assert message in error["message"]
     assert error["param"] == param
     assert error["code"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "message"),
+    [
+        ({"language": "e"}, "language", "pattern"),
+        ({"watermarking": "true"}, "watermarking", "an app has watermarks by its --engine-arg"),
+        ({"language": "en1"}, "language", "pattern"),
+        ({"temperature": "nan"}, "temperature", "finite number"),
+        ({"prompt": "x" * 10_001}, "prompt", "at most 10000 characters"),
+        (
+            {"response_format": "ass"},
+            "response_format",
+            "'json', 'text', 'verbose_json', 'srt' or 'vtt', not 'ass'",
+        ),
+        ({"stream": "true", "response_format": "srt"}, "response_format", "srt cannot be streamed"),
+        ({"timestamp_granularities[]": ["frame"]}, "timestamp_granularities[][0]", "'word', not 'frame'"),
+        (
+            {"timestamp_granularities[]": ["segment"]},
+            "timestamp_granularities[]",
+            "response_format is not verbose_json",
+        ),
+        (
+            {"stream": "true", "response_format": "verbose_json"},
+            "response_format",
+            "verbose_json cannot be streamed",
+        ),
+        ({"stream_include_usage": "true"}, "stream_include_usage", "stream is false"),
+        ({"n": "2"}, "n", "less than or equal to 1"),
+        ({"to_language": "?"}, "to_language", "pattern"),
+        ({"chunking_strategy": "server_vad"}, "chunking_strategy", "must be 'auto', not 'server_vad'"),
+    ],
+)
+def test_an_invalid_form_names_the_field(fields: dict[str, Any], param: str | None, message: str) -> None:
+    form: dict[str, Any] = {"model": "scribe", "file": Upload(memoryview(WAV))}
+    error = refusal(TranscriptionForm.model_validate, form | fields)
+
+    assert message in error.message
+    assert error.param == param
 
 
 async def test_the_file_must_be_a_file(gateway: httpx.AsyncClient) -> None:

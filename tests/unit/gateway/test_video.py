@@ -11,12 +11,14 @@ import pytest
 import pytest_asyncio
 from openai import AsyncOpenAI
 
+from cornserve.gateway.endpoints.openai.chat import ChatCompletionRequest
 from cornserve.gateway.media.cut_media import MIN_CUT_BYTES
 from cornserve.limits import Limits
 from tests.audio import audio_file, sound
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.image_files import data_url, image_file
 from tests.unit.gateway.metrics import sample
+from tests.unit.gateway.refused_bodies import refusal
 from tests.unit.gateway.running_gateway import GatewayOptions
 from tests.unit.gateway.sources import SEER
 from tests.unit.gateway.web_server import WebServer, respond_with, web_server
@@ -231,16 +233,30 @@ async def test_media_have_the_options_of_the_request(gateway: httpx.AsyncClient)
     ("options", "param", "code"),
     [
         ({"media_io_kwargs": {"video": {"fps": 0}}}, "media_io_kwargs.video.fps", "invalid_value"),
-        ({"media_io_kwargs": {"video": {"fps": 31}}}, "media_io_kwargs.video.fps", "invalid_value"),
-        ({"media_io_kwargs": {"video": {"num_frames": 0}}}, "media_io_kwargs.video.num_frames", "invalid_value"),
-        ({"media_io_kwargs": {"video": {"num_frames": -2}}}, "media_io_kwargs.video.num_frames", "invalid_value"),
-        ({"media_io_kwargs": {"video": {"max_frames": 769}}}, "media_io_kwargs.video.max_frames", "invalid_value"),
         (
             {"media_io_kwargs": {"video": {"min_frames": 9, "max_frames": 8}}},
             "media_io_kwargs.video.min_frames",
             "invalid_value",
         ),
         ({"media_io_kwargs": {"video": {"backend": "cuda"}}}, "media_io_kwargs.video.backend", "unknown_field"),
+    ],
+)
+async def test_an_invalid_option_of_media_is_a_400_that_names_it(
+    gateway: httpx.AsyncClient, options: dict[str, object], param: str, code: str
+) -> None:
+    response = await gateway.post(CHAT, json=chat(video_part(MP4)) | options)
+
+    error = response.json()["error"]
+    assert (response.status_code, error["param"], error["code"]) == (400, param, code)
+
+
+@pytest.mark.parametrize(
+    ("options", "param", "code"),
+    [
+        ({"media_io_kwargs": {"video": {"fps": 31}}}, "media_io_kwargs.video.fps", "invalid_value"),
+        ({"media_io_kwargs": {"video": {"num_frames": 0}}}, "media_io_kwargs.video.num_frames", "invalid_value"),
+        ({"media_io_kwargs": {"video": {"num_frames": -2}}}, "media_io_kwargs.video.num_frames", "invalid_value"),
+        ({"media_io_kwargs": {"video": {"max_frames": 769}}}, "media_io_kwargs.video.max_frames", "invalid_value"),
         ({"media_io_kwargs": {"image": {}}}, "media_io_kwargs.image", "unknown_field"),
         ({"mm_processor_kwargs": {"fps": 2}}, "mm_processor_kwargs.fps", "unknown_field"),
         ({"mm_processor_kwargs": {"max_pixels": 0}}, "mm_processor_kwargs.max_pixels", "invalid_value"),
@@ -257,10 +273,7 @@ async def test_media_have_the_options_of_the_request(gateway: httpx.AsyncClient)
         ),
     ],
 )
-async def test_an_invalid_option_of_media_is_a_400_that_names_it(
-    gateway: httpx.AsyncClient, options: dict[str, object], param: str, code: str
-) -> None:
-    response = await gateway.post(CHAT, json=chat(video_part(MP4)) | options)
+def test_an_invalid_option_of_media_is_named(options: dict[str, object], param: str, code: str) -> None:
+    error = refusal(ChatCompletionRequest.model_validate, chat({"type": "text", "text": "x"}) | options)
 
-    error = response.json()["error"]
-    assert (response.status_code, error["param"], error["code"]) == (400, param, code)
+    assert (error.param, error.code) == (param, code)
