@@ -6,25 +6,30 @@ All tests share a browser. It has the scope of the package, because the thread h
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+import httpx2 as httpx
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, expect, sync_playwright
 
 from cornserve.access import ADMIN_TOKEN
 from cornserve.client import Client
 from cornserve.home import Home
 from tests.integration.cli.cli_instance import CliInstance
 from tests.integration.console.console_apps import CHATTER, DEMO, DEMO_DRAWER, DEMO_SPELLER, HUMMER, SKETCHER, TAPE
+from tests.integration.console.console_pages import (
+    MINUTE,
+    READ_TOKEN,
+    REQUEST_ID,
+    TOKEN,
+    OpenConsole,
+    PageProblems,
+)
 from tests.programs import require_program
 from tests.unit.gateway.sources import SCRIBE, SPEAKING_PARROT
 from tests.waiting import wait_until
 
-TOKEN, READ_TOKEN = "admin-token-of-tests", "read-token-of-tests-"
-
-MINUTE = 60_000
-"""Milliseconds that a page may take on a busy machine."""
+expect.set_options(timeout=MINUTE)
 
 
 @pytest.fixture(scope="package")
@@ -38,83 +43,62 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def admin_token_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _write(tmp_path_factory.mktemp("access") / "admin", TOKEN)
 
 
-@pytest.fixture(scope="module")
-def instance(
+@pytest.fixture(scope="package")
+def package_instance(
     tmp_path_factory: pytest.TempPathFactory, browser: Browser, admin_token_file: Path
 ) -> Iterator[CliInstance]:
     """An instance with an admin token, a read-only token and apps that share two replicas of an executor."""
     directory = tmp_path_factory.mktemp("console")
     instance = CliInstance(Home(directory / "home"))
     tokens = admin_token_file, _write(directory / "reader", READ_TOKEN)
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv(ADMIN_TOKEN, TOKEN)
-        try:
-            instance.up("--admin-token", str(tokens[0]), "--read-token", str(tokens[1]), "--gpu-price", "2.5")
-            with Client(instance.url) as client:
-                for number, source in enumerate((CHATTER, SKETCHER, HUMMER, TAPE, SCRIBE, SPEAKING_PARROT)):
-                    file = directory / f"app_{number}.py"
-                    file.write_text(source)
-                    client.deploy(str(file), replicas=2)
-                wait_until(lambda: client.app("chatter").is_scaled)
-            yield instance
-        finally:
-            instance.remove()
+    try:
+        instance.up("--admin-token", str(tokens[0]), "--read-token", str(tokens[1]), "--gpu-price", "2.5")
+        with Client(instance.url, admin_token=TOKEN) as client:
+            for number, source in enumerate((CHATTER, SKETCHER, HUMMER, TAPE, SCRIBE, SPEAKING_PARROT)):
+                file = directory / f"app_{number}.py"
+                file.write_text(source)
+                client.deploy(str(file), replicas=2)
+            wait_until(lambda: client.app("chatter").is_scaled)
+        yield instance
+    finally:
+        instance.remove()
 
 
-@pytest.fixture(scope="module")
-def demo_apps(instance: CliInstance, tmp_path_factory: pytest.TempPathFactory) -> None:
+@pytest.fixture
+def instance(package_instance: CliInstance, monkeypatch: pytest.MonkeyPatch) -> CliInstance:
+    """The instance of the package. Clients and commands of the test send its admin token."""
+    monkeypatch.setenv(ADMIN_TOKEN, TOKEN)
+    return package_instance
+
+
+@pytest.fixture(scope="package")
+def demo_apps(package_instance: CliInstance, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Deploys echo apps with the names of the apps of `cornserve demo`."""
     file = tmp_path_factory.mktemp("demo") / "app.py"
-    with Client(instance.url) as client:
+    with Client(package_instance.url, admin_token=TOKEN) as client:
         for source in (DEMO, DEMO_SPELLER, DEMO_DRAWER):
             file.write_text(source)
             client.deploy(str(file), replicas=2)
+
+
+@pytest.fixture
+def all_views(instance: CliInstance, demo_apps: None) -> None:
+    """Gives each view something to show."""
+    body = {"model": "chatter", "messages": [{"role": "user", "content": "hello"}]}
+    headers = {"authorization": f"Bearer {TOKEN}", "x-request-id": REQUEST_ID}
+    url = f"{instance.url}/v1/chat/completions"
+    assert httpx.post(url, json=body, headers=headers, timeout=60, trust_env=False).status_code == 200
 
 
 def _write(file: Path, secret: str) -> Path:
     file.write_text(secret)
     file.chmod(0o600)
     return file
-
-
-@dataclass(frozen=True, slots=True)
-class OpenConsole:
-    """A page of the console."""
-
-    page: Page
-    url: str
-
-    def show(self, view: str = "") -> Page:
-        """Opens a view by its address, such as `apps/chatter`."""
-        self.page.goto(f"{self.url}/console/#/{view}")
-        return self.page
-
-
-@dataclass
-class PageProblems:
-    """The errors of a page, and its requests to other servers."""
-
-    url: str
-    found: list[str]
-
-    def watch(self, page: Page) -> None:
-        page.on("pageerror", lambda error: self.found.append(str(error)))
-        page.on("console", self._on_message)
-        page.on("request", self._on_request)
-
-    def _on_message(self, message: ConsoleMessage) -> None:
-        # Chromium also reports responses such as 401, which the page shows.
-        if message.type == "error" and not message.text.startswith("Failed to load resource"):
-            self.found.append(message.text)
-
-    def _on_request(self, request: Request) -> None:
-        if not request.url.startswith((f"{self.url}/console", "data:", "blob:")):
-            self.found.append(request.url)
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from cornserve.client import Client
 from cornserve.home import Home
 from tests.free_ports import free_port
 from tests.integration.cli.cli_instance import CliInstance
-from tests.integration.console.conftest import MINUTE
 from tests.integration.console.console_apps import CHATTER
+from tests.integration.console.console_pages import MINUTE
 from tests.programs import require_program
 from tests.waiting import wait_until
 
