@@ -32,10 +32,10 @@ _OPTIONS: Final = {
 }
 
 _TRANSPORTS: Final = ("^sm,tcp", "^sm")
-"""The transports of UCX: without TCP, and with TCP where there is no device for RDMA.
+"""The transports of UCX: those without TCP, and those for machines without a device for RDMA.
 
-Over TCP, each process that reaches UCX's port can write the memory of this process. Shared memory is never used, because
-its peers could go on to read or write it after the link is closed.
+Over TCP, each process that reaches UCX's port can write the memory of this process. Shared memory is never used: its
+peers could go on to read or write it after the link is closed.
 """
 
 _ENVIRONMENT: Final = {
