@@ -1,3 +1,5 @@
+"""Encoders in the test process, and the event loop of all tests, to which the shared encoders belong."""
+
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
@@ -5,12 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import pytest_asyncio
 
-from cornserve_executors.encoder.stats import EncoderStats
-from tests.integration.encoder.engine import running_engine
+from tests.integration.encoder.engine import encoder_task, running_engine
+from tests.integration.engine_pool import EnginePool
 
 if TYPE_CHECKING:
     from cornserve_executors.encoder.engine import EncoderEngine
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if pytest_asyncio.is_async_test(item):
+        item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
 
 
 @pytest.fixture(params=["tiny_qwen25vl", pytest.param("tiny_internvl", marks=pytest.mark.slow)])
@@ -20,13 +28,14 @@ def model(request: pytest.FixtureRequest) -> Path:
     return path
 
 
-@pytest.fixture
-def stats() -> EncoderStats:
-    """The stats of `engine`."""
-    return EncoderStats()
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
+async def engines() -> AsyncIterator[EnginePool[EncoderEngine]]:
+    """Encoders that tests share."""
+    pool = EnginePool(running_engine)
+    yield pool
+    await pool.close()
 
 
-@pytest.fixture
-async def engine(model: Path, stats: EncoderStats) -> AsyncIterator[EncoderEngine]:
-    async with running_engine(model, stats) as engine:
-        yield engine
+@pytest_asyncio.fixture(loop_scope="session")
+async def engine(engines: EnginePool[EncoderEngine], model: Path) -> EncoderEngine:
+    return await engines.engine(encoder_task(model))

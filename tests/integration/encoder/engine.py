@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from cornserve_executors.encoder.engine import EncoderEngine
 
 
+def encoder_task(model: Path, **settings: object) -> EncoderTask:
+    return EncoderTask.model_validate({"model_id": str(model)} | settings)
+
+
 @asynccontextmanager
-async def running_engine(
-    model: Path, stats: EncoderStats | None = None, **settings: object
-) -> AsyncIterator[EncoderEngine]:
+async def running_engine(task: EncoderTask, stats: EncoderStats | None = None) -> AsyncIterator[EncoderEngine]:
     from cornserve_executors.encoder.engine import EncoderEngine
 
-    task = EncoderTask.model_validate({"model_id": str(model)} | settings)
     engine = EncoderEngine.load(task, stats or EncoderStats())
     work = asyncio.create_task(engine.run())
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -15,9 +15,13 @@ from cornserve_executors.media.errors import UnusableMediaError
 from cornserve_tasklib.media import Audio
 from tests.audio import as_audio, sound
 from tests.images import as_image, noise
-from tests.integration.encoder.engine import encode_rows, running_engine
+from tests.integration.encoder.engine import encode_rows, encoder_task, running_engine
 from tests.integration.encoder.reference import TOLERANCE, load_transformers_model
+from tests.integration.engine_pool import EnginePool
 from tests.models.tiny_families import tiny_model
+
+if TYPE_CHECKING:
+    from cornserve_executors.encoder.engine import EncoderEngine
 
 SECONDS = [1.0, 0.1, 7.3, 1.2345, 29.99, 32.0]
 AUDIOS = [as_audio(sound(seed, seconds), subtype="FLOAT") for seed, seconds in enumerate(SECONDS)]
@@ -54,7 +58,7 @@ async def test_audio_is_encoded_as_by_transformers_alone_and_in_a_batch(name: st
     import torch
 
     model = tiny_model(name)
-    async with running_engine(model, modality="audio") as engine:
+    async with running_engine(encoder_task(model, modality="audio")) as engine:
         await engine.warm_up()
         alone = [await encode_rows(engine, audio) for audio in AUDIOS]
         together = await asyncio.gather(*(encode_rows(engine, audio) for audio in AUDIOS))
@@ -69,14 +73,14 @@ async def test_audio_is_encoded_as_by_transformers_alone_and_in_a_batch(name: st
     "name", ["qwen3omni", *(pytest.param(name, marks=pytest.mark.slow) for name in ("qwen2audio", "qwen25omni"))]
 )
 async def test_the_metadata_of_short_audio_fit(name: str) -> None:
-    async with running_engine(tiny_model(name), modality="audio", constant=True) as engine:
+    async with running_engine(encoder_task(tiny_model(name), modality="audio", constant=True)) as engine:
         for seconds in (0.05, 0.1, 0.3, 0.32, 0.5):
             with await engine.prepare(as_audio(sound(0, seconds)), "request") as prepared:
                 assert len(prepared.describe("key").model_dump_json()) < 1000
 
 
 async def test_audio_is_decoded_in_the_threads_of_its_size(
-    tiny_qwen2audio: Path, monkeypatch: pytest.MonkeyPatch
+    engines: EnginePool[EncoderEngine], tiny_qwen2audio: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from cornserve_executors.vllm import media_decoder
 
@@ -87,20 +91,20 @@ async def test_audio_is_decoded_in_the_threads_of_its_size(
         return DecodedAudio(sound(0, 1)[:, 0], 16_000)
 
     monkeypatch.setattr(media_decoder, "decode_audio", decode_audio)
-    async with running_engine(tiny_qwen2audio, modality="audio", constant=True) as engine:
-        for seconds in (1, 250):
-            (await engine.prepare(as_audio(sound(0, seconds)), "request")).release()
+    engine = await engines.engine(encoder_task(tiny_qwen2audio, modality="audio", constant=True))
+    for seconds in (1, 250):
+        (await engine.prepare(as_audio(sound(0, seconds)), "request")).release()
 
     assert [name.partition("-")[0] for name in threads] == ["small", "large"]
 
 
-async def test_unusable_audio_is_named(tiny_qwen2audio: Path) -> None:
-    async with running_engine(tiny_qwen2audio, modality="audio", constant=True) as engine:
-        for media, reason in (
-            (as_audio(sound(0, 0.01)), "the model does not accept the audio: .* too short"),
-            (as_audio(sound(0, 1, 44_101), 44_101), "the sample rate 44101 cannot be converted to 16000"),
-            (as_audio(sound(0)).model_copy(update={"format": "MP3"}), "not valid MP3 audio"),
-            (as_image(noise(0, 20, 20)), "this encoder encodes audio, not image"),
-        ):
-            with pytest.raises(UnusableMediaError, match=rf"messages\[0\].content\[0\]: {reason}"):
-                await engine.prepare(media, "request")
+async def test_unusable_audio_is_named(engines: EnginePool[EncoderEngine], tiny_qwen2audio: Path) -> None:
+    engine = await engines.engine(encoder_task(tiny_qwen2audio, modality="audio", constant=True))
+    for media, reason in (
+        (as_audio(sound(0, 0.01)), "the model does not accept the audio: .* too short"),
+        (as_audio(sound(0, 1, 44_101), 44_101), "the sample rate 44101 cannot be converted to 16000"),
+        (as_audio(sound(0)).model_copy(update={"format": "MP3"}), "not valid MP3 audio"),
+        (as_image(noise(0, 20, 20)), "this encoder encodes audio, not image"),
+    ):
+        with pytest.raises(UnusableMediaError, match=rf"messages\[0\].content\[0\]: {reason}"):
+            await engine.prepare(media, "request")

@@ -17,8 +17,9 @@ from cornserve_tasklib.encoder import EncoderTask
 from cornserve_tasklib.media import Media
 from cornserve_tasklib.media_options import MediaOptions
 from tests.images import as_image, encode_file, image_from_file, noise
-from tests.integration.encoder.engine import encode_rows, running_engine
+from tests.integration.encoder.engine import encode_rows, encoder_task, running_engine
 from tests.integration.encoder.reference import TOLERANCE, transformers_rows
+from tests.integration.engine_pool import EnginePool
 
 if TYPE_CHECKING:
     from cornserve_executors.encoder.engine import EncoderEngine, PreparedMedium
@@ -53,34 +54,35 @@ async def test_internvl_images_are_cropped_even_if_the_image_processor_is_config
     import torch
 
     (expected,) = transformers_rows(uncropped_internvl, [PICTURES[2]])
-    async with running_engine(uncropped_internvl) as engine:
+    async with running_engine(encoder_task(uncropped_internvl)) as engine:
         torch.testing.assert_close(await encode_rows(engine, as_image(PICTURES[2])), expected, **TOLERANCE)
 
 
-async def test_a_bfloat16_encoder_produces_bfloat16_rows(tiny_qwen25vl: Path) -> None:
+async def test_a_bfloat16_encoder_produces_bfloat16_rows(
+    engines: EnginePool[EncoderEngine], tiny_qwen25vl: Path
+) -> None:
     import torch
 
     (expected,) = transformers_rows(tiny_qwen25vl, [PICTURES[0]])
-    async with running_engine(tiny_qwen25vl, dtype="bfloat16") as engine:
-        rows = await encode_rows(engine, as_image(PICTURES[0]))
+    engine = await engines.engine(encoder_task(tiny_qwen25vl, dtype="bfloat16"))
+    rows = await encode_rows(engine, as_image(PICTURES[0]))
 
     assert rows.dtype == torch.bfloat16
     torch.testing.assert_close(rows.float(), expected, rtol=0.1, atol=0.2)
 
 
-async def test_concurrent_requests_for_the_same_image_share_one_encoding(
-    engine: EncoderEngine, stats: EncoderStats
-) -> None:
+async def test_concurrent_requests_for_the_same_image_share_one_encoding(model: Path) -> None:
     import torch
 
-    image = as_image(PICTURES[0])
-    all_prepared = [await engine.prepare(image, f"request-{number}") for number in range(5)]
+    image, stats = as_image(PICTURES[0]), EncoderStats()
+    async with running_engine(encoder_task(model), stats) as engine:
+        all_prepared = [await engine.prepare(image, f"request-{number}") for number in range(5)]
 
-    async def encode(prepared: PreparedMedium) -> Any:
-        async with engine.encoded(image, prepared, "request") as rows:
-            return rows.clone()
+        async def encode(prepared: PreparedMedium) -> Any:
+            async with engine.encoded(image, prepared, "request") as rows:
+                return rows.clone()
 
-    first, *others = await asyncio.gather(*map(encode, all_prepared))
+        first, *others = await asyncio.gather(*map(encode, all_prepared))
 
     assert all(torch.equal(first, other) for other in others)
     counted = {sample.name: sample.value for metric in stats.metrics() for sample in metric.samples}
@@ -147,25 +149,23 @@ async def test_an_error_names_the_position_in_each_request(engine: EncoderEngine
     assert isinstance(first, UnusableMediaError)
 
 
-async def test_an_unsupported_shape_is_rejected(tiny_qwen25vl: Path) -> None:
-    async with running_engine(tiny_qwen25vl) as engine:
-        with pytest.raises(
-            UnusableMediaError, match=r"messages.* the model does not accept the image: .* aspect ratio"
-        ):
-            await engine.prepare(as_image(PIL.Image.new("RGB", (2000, 4))), "request")
+async def test_an_unsupported_shape_is_rejected(engines: EnginePool[EncoderEngine], tiny_qwen25vl: Path) -> None:
+    engine = await engines.engine(encoder_task(tiny_qwen25vl))
+    with pytest.raises(UnusableMediaError, match=r"messages.* the model does not accept the image: .* aspect ratio"):
+        await engine.prepare(as_image(PIL.Image.new("RGB", (2000, 4))), "request")
 
 
-async def test_the_cache_key_depends_on_the_image_and_the_encoder(tiny_qwen25vl: Path, tiny_internvl: Path) -> None:
-    async with (
-        running_engine(tiny_qwen25vl) as qwen,
-        running_engine(tiny_qwen25vl) as same,
-        running_engine(tiny_internvl) as internvl,
-    ):
-        image, other = as_image(PICTURES[0]), as_image(PICTURES[1])
-        assert qwen.cache_key(image) == same.cache_key(image)
-        assert len({qwen.cache_key(image), qwen.cache_key(other), internvl.cache_key(image)}) == 3
-    async with running_engine(tiny_qwen25vl, dtype="bfloat16") as bfloat:
-        assert bfloat.cache_key(image) != qwen.cache_key(image)
+async def test_the_cache_key_depends_on_the_image_and_the_encoder(
+    engines: EnginePool[EncoderEngine], tiny_qwen25vl: Path, tiny_internvl: Path
+) -> None:
+    image, other = as_image(PICTURES[0]), as_image(PICTURES[1])
+    qwen = await engines.engine(encoder_task(tiny_qwen25vl))
+    key, key_of_other = qwen.cache_key(image), qwen.cache_key(other)
+    async with running_engine(encoder_task(tiny_qwen25vl)) as same:
+        assert same.cache_key(image) == key
+    internvl = await engines.engine(encoder_task(tiny_internvl))
+    bfloat = await engines.engine(encoder_task(tiny_qwen25vl, dtype="bfloat16"))
+    assert len({key, key_of_other, internvl.cache_key(image), bfloat.cache_key(image)}) == 4
 
 
 @pytest.mark.slow
@@ -184,9 +184,9 @@ async def test_the_cache_key_depends_on_the_contents_of_the_weights(tiny_qwen25v
 
     image = as_image(PICTURES[0])
     async with (
-        running_engine(tiny_qwen25vl) as original,
-        running_engine(copied) as same,
-        running_engine(replaced) as other,
+        running_engine(encoder_task(tiny_qwen25vl)) as original,
+        running_engine(encoder_task(copied)) as same,
+        running_engine(encoder_task(replaced)) as other,
     ):
         assert original.cache_key(image) == same.cache_key(image)
         assert original.cache_key(image) != other.cache_key(image)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx2 as httpx
 import PIL.Image
 import pytest
+import pytest_asyncio
 from prometheus_client.parser import text_string_to_metric_families
 
 from cornserve.transport import LostError, Transport
@@ -19,9 +21,13 @@ from tests.credentials import CREDENTIALS
 from tests.images import as_image, encode_file, image_from_file, noise
 from tests.integration.docs.documented_metrics import documented_metrics
 from tests.integration.encoder.client import calling, read_embeddings
-from tests.integration.encoder.engine import encode_rows, running_engine
+from tests.integration.encoder.engine import encode_rows, encoder_task
+from tests.integration.engine_pool import EnginePool
 from tests.integration.llm.process import ExecutorProcess, running_executor
 from tests.waiting import until
+
+if TYPE_CHECKING:
+    from cornserve_executors.encoder.engine import EncoderEngine
 
 SLAB_MIB = 8
 _PROBES = count()
@@ -61,7 +67,7 @@ async def wait_until_idle(executor: ExecutorProcess) -> None:
         await caller.end_events(1)
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def consumer(shared_memory: Path) -> AsyncIterator[Transport]:
     """A transport that behaves as another process on the same node."""
     transport = Transport(shared_memory, CREDENTIALS, slab_bytes=1 << 20, request_bytes=1 << 19)
@@ -70,11 +76,13 @@ async def consumer(shared_memory: Path) -> AsyncIterator[Transport]:
 
 
 async def test_a_consumer_reads_the_embeddings(
-    executor: ExecutorProcess, consumer: Transport, tiny_qwen25vl: Path
+    executor: ExecutorProcess,
+    consumer: Transport,
+    engines: EnginePool[EncoderEngine],
+    tiny_qwen25vl: Path,
 ) -> None:
     image = as_image(noise(1, 300, 200))
-    async with running_engine(tiny_qwen25vl) as engine:
-        expected = (await encode_rows(engine, image)).numpy()
+    expected = (await encode_rows(await engines.engine(encoder_task(tiny_qwen25vl)), image)).numpy()
 
     async with calling("reads", executor.endpoint) as caller:
         (tensor,) = caller.send(image)

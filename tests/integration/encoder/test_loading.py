@@ -14,9 +14,11 @@ import pytest
 from cornserve_executors.base import ExecutorStartError
 from cornserve_tasklib.encoder import EncoderTask
 from tests.images import as_image, noise
-from tests.integration.encoder.engine import encode_rows, running_engine
+from tests.integration.encoder.engine import encode_rows, encoder_task, running_engine
+from tests.integration.engine_pool import EnginePool
 
 if TYPE_CHECKING:
+    from cornserve_executors.encoder.engine import EncoderEngine
     from cornserve_executors.encoder.vllm_tower import VllmTower
 
 ENCODERS = ("visual.", "vision_tower.", "multi_modal_projector.")
@@ -53,7 +55,9 @@ def copy_with_weights(model: Path, directory: Path, files: Mapping[str, Mapping[
     return copied
 
 
-async def test_files_of_the_language_model_are_not_opened(model: Path, tmp_path: Path) -> None:
+async def test_files_of_the_language_model_are_not_opened(
+    engines: EnginePool[EncoderEngine], model: Path, tmp_path: Path
+) -> None:
     import torch
 
     tensors = tensors_of(model)
@@ -67,7 +71,8 @@ async def test_files_of_the_language_model_are_not_opened(model: Path, tmp_path:
     (copied / "c.safetensors").unlink()
 
     image = as_image(noise(0, 112, 84))
-    async with running_engine(copied) as copy, running_engine(model) as original:
+    original = await engines.engine(encoder_task(model))
+    async with running_engine(encoder_task(copied)) as copy:
         assert torch.equal(await encode_rows(copy, image), await encode_rows(original, image))
 
 
@@ -95,14 +100,17 @@ def _add_huge_tensor(file: Path, name: str) -> None:
         end_of_file.truncate(8 + len(text) + len(tensors) + HUGE)
 
 
-async def test_weights_may_have_the_prefix_of_a_model_with_a_head(model: Path, tmp_path: Path) -> None:
+async def test_weights_may_have_the_prefix_of_a_model_with_a_head(
+    engines: EnginePool[EncoderEngine], model: Path, tmp_path: Path
+) -> None:
     import torch
 
     renamed = {f"model.{name}": tensor for name, tensor in tensors_of(model).items() if is_encoder_tensor(name)}
     copied = copy_with_weights(model, tmp_path, {"a.safetensors": renamed})
 
     image = as_image(noise(0, 112, 84))
-    async with running_engine(copied) as copy, running_engine(model) as original:
+    original = await engines.engine(encoder_task(model))
+    async with running_engine(encoder_task(copied)) as copy:
         assert torch.equal(await encode_rows(copy, image), await encode_rows(original, image))
 
 

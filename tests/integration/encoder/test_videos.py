@@ -19,8 +19,9 @@ from cornserve_tasklib.encoder_families import MEDIA_OPTIONS
 from cornserve_tasklib.media import Media
 from cornserve_tasklib.media_options import MediaOptions
 from tests.images import as_image, image_from_file, noise
-from tests.integration.encoder.engine import encode_rows, running_engine
+from tests.integration.encoder.engine import encode_rows, encoder_task, running_engine
 from tests.integration.encoder.reference import TOLERANCE, load_transformers_model
+from tests.integration.engine_pool import EnginePool
 from tests.models.tiny_families import VIDEO_FAMILIES, TinyFamily, tiny_model
 from tests.video import as_video, transparent_gif, video_from_file
 
@@ -83,16 +84,16 @@ async def test_videos_are_encoded_as_by_transformers_alone_and_in_a_batch(family
     import torch
 
     expected = await asyncio.to_thread(transformers_rows, family, VIDEOS)
-    async with running_engine(family.path, modality="video") as engine:
+    async with running_engine(encoder_task(family.path, modality="video")) as engine:
         await engine.warm_up()
         alone = [await encode_rows(engine, medium) for medium in VIDEOS]
         together = await asyncio.gather(*(encode_rows(engine, medium) for medium in VIDEOS))
     stats = EncoderStats("image", "video")
     parts = {"modality": ("image", "video"), "max_batch_patches": 320}  # Videos are encoded in parts.
-    async with running_engine(family.path, stats, **parts) as joint:
+    async with running_engine(encoder_task(family.path, **parts), stats) as joint:
         mixed = await asyncio.gather(*(encode_rows(joint, medium) for medium in MEDIA))
     assert count_items(stats) > len(MEDIA)
-    async with running_engine(family.path) as images:
+    async with running_engine(encoder_task(family.path)) as images:
         for medium, rows in zip(IMAGES, mixed[len(VIDEOS) :], strict=True):
             torch.testing.assert_close(rows, await encode_rows(images, medium), **TOLERANCE)
 
@@ -102,12 +103,14 @@ async def test_videos_are_encoded_as_by_transformers_alone_and_in_a_batch(family
 
 
 @families()
-async def test_a_constant_encoder_publishes_zeros_for_videos(family: TinyFamily) -> None:
+async def test_a_constant_encoder_publishes_zeros_for_videos(
+    engines: EnginePool[EncoderEngine], family: TinyFamily
+) -> None:
     medium = as_video(12, 300, 200, fps=3)
-    async with running_engine(family.path, modality="video", constant=True) as engine:
-        with await engine.prepare(medium, "request") as prepared:
-            shape = engine.shape(medium, prepared)
-        rows = await encode_rows(engine, medium)
+    engine = await engines.engine(encoder_task(family.path, modality="video", constant=True))
+    with await engine.prepare(medium, "request") as prepared:
+        shape = engine.shape(medium, prepared)
+    rows = await encode_rows(engine, medium)
 
     assert rows.shape == shape
     assert not rows.any()
@@ -118,7 +121,7 @@ async def test_a_video_is_encoded_once_and_a_file_may_be_an_image_and_a_video(ti
     video = video_from_file(file, "GIF", width=40, height=30, frames=1, seconds=0.1)
     image = image_from_file(file, "GIF", 40, 30)
     stats = EncoderStats("image", "video")
-    async with running_engine(tiny_qwen25vl, stats, modality=["image", "video"]) as engine:
+    async with running_engine(encoder_task(tiny_qwen25vl, modality=["image", "video"]), stats) as engine:
         assert image.digest == video.digest
         assert engine.cache_key(image) != engine.cache_key(video)
 
@@ -139,38 +142,42 @@ async def count_rows(engine: EncoderEngine, medium: Media) -> int:
 
 
 @families()
-async def test_the_metadata_of_the_longest_video_fit(family: TinyFamily) -> None:
+async def test_the_metadata_of_the_longest_video_fit(engines: EnginePool[EncoderEngine], family: TinyFamily) -> None:
     video = as_video(800, 280, 280, fps=2)
-    async with running_engine(family.path, modality="video", constant=True) as engine:
-        with await engine.prepare(video.with_options(MediaOptions(fps=2)), "request") as prepared:
-            assert len(prepared.describe("key").model_dump_json()) < MAX_METADATA_BYTES
+    engine = await engines.engine(encoder_task(family.path, modality="video", constant=True))
+    with await engine.prepare(video.with_options(MediaOptions(fps=2)), "request") as prepared:
+        assert len(prepared.describe("key").model_dump_json()) < MAX_METADATA_BYTES
 
 
 @families()
-async def test_the_options_of_frames_by_model_type_are_those_of_the_families(family: TinyFamily) -> None:
+async def test_the_options_of_frames_by_model_type_are_those_of_the_families(
+    engines: EnginePool[EncoderEngine], family: TinyFamily
+) -> None:
     video = as_video(12, 96, 64, fps=3)
     every = MediaOptions(fps=1, num_frames=8, min_frames=2, max_frames=8)
     config = json.loads((family.path / "config.json").read_text())
-    async with running_engine(family.path, modality="video", constant=True) as engine:
-        for name, value in every.frames.items():
-            medium = video.with_options(MediaOptions.model_validate({name: value}))
-            if name in MEDIA_OPTIONS[config["model_type"]]:
+    engine = await engines.engine(encoder_task(family.path, modality="video", constant=True))
+    for name, value in every.frames.items():
+        medium = video.with_options(MediaOptions.model_validate({name: value}))
+        if name in MEDIA_OPTIONS[config["model_type"]]:
+            await count_rows(engine, medium)
+        else:
+            with pytest.raises(InvalidRequestError, match=rf"media_io_kwargs\.video\.{name}: the model does not"):
                 await count_rows(engine, medium)
-            else:
-                with pytest.raises(InvalidRequestError, match=rf"media_io_kwargs\.video\.{name}: the model does not"):
-                    await count_rows(engine, medium)
 
 
-async def test_options_are_part_of_the_key_and_are_refused_by_families_without_them(tiny_qwen25vl: Path) -> None:
+async def test_options_are_part_of_the_key_and_are_refused_by_families_without_them(
+    engines: EnginePool[EncoderEngine], tiny_qwen25vl: Path
+) -> None:
     video = as_video(20, 96, 64, fps=10)
     fast = video.with_options(MediaOptions(fps=5))
     limited = video.with_options(MediaOptions(max_pixels=3000))
-    async with running_engine(tiny_qwen25vl, modality="video", constant=True) as engine:
-        assert len({engine.cache_key(medium) for medium in (video, fast, limited)}) == 3
-        rows = [await count_rows(engine, medium) for medium in (limited, video, fast)]
-        assert rows == sorted({*rows})
-        assert await count_rows(engine, video.with_options(MediaOptions(num_frames=2))) == rows[1]
-    async with running_engine(tiny_model("llava_onevision"), modality="video", constant=True) as engine:
+    engine = await engines.engine(encoder_task(tiny_qwen25vl, modality="video", constant=True))
+    assert len({engine.cache_key(medium) for medium in (video, fast, limited)}) == 3
+    rows = [await count_rows(engine, medium) for medium in (limited, video, fast)]
+    assert rows == sorted({*rows})
+    assert await count_rows(engine, video.with_options(MediaOptions(num_frames=2))) == rows[1]
+    async with running_engine(encoder_task(tiny_model("llava_onevision"), modality="video", constant=True)) as engine:
         fewer = video.with_options(MediaOptions(num_frames=6))
         assert await count_rows(engine, fewer) < await count_rows(engine, video)
         with pytest.raises(InvalidRequestError, match=r"media_io_kwargs\.video\.max_frames: .* use fps, num_frames"):
@@ -181,7 +188,7 @@ async def test_options_are_part_of_the_key_and_are_refused_by_families_without_t
 
 async def test_videos_of_the_thinker_have_the_checkpoints_limits_only_with_options_of_pixels() -> None:
     video = as_video(8, 96, 64, fps=4)
-    async with running_engine(tiny_model("qwen25omni"), modality="video", constant=True) as engine:
+    async with running_engine(encoder_task(tiny_model("qwen25omni"), modality="video", constant=True)) as engine:
         rows = [
             await count_rows(engine, video.with_options(options))
             for options in (MediaOptions(max_pixels=3200), MediaOptions(max_pixels=200_704), MediaOptions())
@@ -191,16 +198,16 @@ async def test_videos_of_the_thinker_have_the_checkpoints_limits_only_with_optio
             await count_rows(engine, video.with_options(MediaOptions(max_pixels=200_705)))
 
 
-async def test_unusable_videos_are_named(tiny_qwen25vl: Path) -> None:
+async def test_unusable_videos_are_named(engines: EnginePool[EncoderEngine], tiny_qwen25vl: Path) -> None:
     usable = as_video(9, 96, 64, fps=3)
     assert usable.data is not None
     flat = as_video(4, 1000, 4, fps=2)
-    async with running_engine(tiny_qwen25vl, modality="video", constant=True) as engine:
-        for media, reason in (
-            (flat, "the model does not accept the video: .* aspect ratio"),
-            (usable.model_copy(update={"frames": 8}), "the video has more than the declared 8 frames"),
-            (usable.model_copy(update={"format": "WEBM"}), "the WEBM video cannot be decoded"),
-            (as_image(noise(0, 20, 20)), "this encoder encodes video, not image"),
-        ):
-            with pytest.raises(UnusableMediaError, match=rf"messages\[0\].content\[0\]: {reason}"):
-                await count_rows(engine, media)
+    engine = await engines.engine(encoder_task(tiny_qwen25vl, modality="video", constant=True))
+    for media, reason in (
+        (flat, "the model does not accept the video: .* aspect ratio"),
+        (usable.model_copy(update={"frames": 8}), "the video has more than the declared 8 frames"),
+        (usable.model_copy(update={"format": "WEBM"}), "the WEBM video cannot be decoded"),
+        (as_image(noise(0, 20, 20)), "this encoder encodes video, not image"),
+    ):
+        with pytest.raises(UnusableMediaError, match=rf"messages\[0\].content\[0\]: {reason}"):
+            await count_rows(engine, media)

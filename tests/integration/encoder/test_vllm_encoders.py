@@ -23,7 +23,7 @@ from cornserve_tasklib.encoder import EncoderTask
 from tests.hub import MODEL, running_hub
 from tests.images import as_image, noise
 from tests.integration.encoder.client import calling
-from tests.integration.encoder.engine import encode_rows, running_engine
+from tests.integration.encoder.engine import encode_rows, encoder_task, running_engine
 from tests.integration.llm.process import ExecutorProcess, running_executor
 from tests.models.tiny_families import whole_model
 
@@ -39,7 +39,7 @@ async def test_a_medium_that_waited_too_long_for_memory_is_processed_again(model
     import torch
 
     image = as_image(noise(1, 300, 200))
-    async with running_engine(model) as engine:
+    async with running_engine(encoder_task(model)) as engine:
         expected = await encode_rows(engine, image)
         with await engine.prepare(image, "request") as prepared:
             prepared.release()
@@ -58,7 +58,7 @@ async def test_keys_depend_on_the_weights_and_not_on_the_directory(model: Path, 
     name = next(name for name in tensors if "vision" in name and name.endswith("weight"))
     save_file(tensors | {name: tensors[name] + 1}, changed / "model.safetensors")
     for directory in (model, copied, changed):
-        async with running_engine(directory) as engine:
+        async with running_engine(encoder_task(directory)) as engine:
             keys.append(engine.cache_key(image))
 
     assert keys[0] == keys[1] != keys[2]

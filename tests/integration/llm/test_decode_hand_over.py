@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_tasklib import DecodeTask, EngineOptions
+from tests.integration.engine_pool import EnginePool
 from tests.integration.llm.client import ClientInvocation, ExecutorClient, connected
 from tests.integration.llm.conftest import CONTEXT
-from tests.integration.llm.process import ExecutorProcess, running_executor
+from tests.integration.llm.process import ExecutorProcess
 from tests.integration.llm.test_chat import ask
 from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-@pytest.fixture(scope="module")
-def decoder(
-    tiny_llama: Path, fork_variables: dict[str, str], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ExecutorProcess]:
+@pytest_asyncio.fixture(loop_scope="session")
+async def decoder(executors: EnginePool[ExecutorProcess], tiny_llama: Path) -> ExecutorProcess:
     options = EngineOptions(max_model_len=CONTEXT, kv_cache_memory_bytes=64 << 20)
-    task = DecodeTask(model_id=str(tiny_llama), options=options)
-    with running_executor(task, tmp_path_factory.mktemp("decoder"), environment=fork_variables) as executor:
-        executor.until_ready()
-        yield executor
+    return await executors.engine(DecodeTask(model_id=str(tiny_llama), options=options))
 
 
 @pytest.fixture

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_executors.base import ExecutorStartError
 from cornserve_executors.vllm import settings
 from cornserve_tasklib import CompletionRequest, EngineOptions, LLMTask, ThinkerTask
 from tests.executor_caller import calling
+from tests.integration.engine_pool import EnginePool
 from tests.integration.llm.client import connected
-from tests.integration.llm.process import ExecutorProcess, running_executor
+from tests.integration.llm.process import ExecutorProcess
 from tests.models.tiny_families import tiny_model
 from tests.waiting import until
 
 CONTEXT = 2000
 
 
-@pytest.fixture(scope="module")
-def limited(
-    tiny_llama: Path, fork_variables: dict[str, str], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ExecutorProcess]:
+@pytest_asyncio.fixture(loop_scope="session")
+async def limited(executors: EnginePool[ExecutorProcess], tiny_llama: Path) -> ExecutorProcess:
     options = EngineOptions(
         max_model_len=CONTEXT,
         max_num_seqs=1,
@@ -34,10 +34,7 @@ def limited(
         seed=7,
         engine_args={"block_size": 64, "scheduling_policy": "priority"},
     )
-    task = LLMTask(model_id=str(tiny_llama), options=options)
-    with running_executor(task, tmp_path_factory.mktemp("limited"), environment=fork_variables) as executor:
-        executor.until_ready()
-        yield executor
+    return await executors.engine(LLMTask(model_id=str(tiny_llama), options=options))
 
 
 async def test_a_prompt_longer_than_max_model_len_is_rejected(limited: ExecutorProcess) -> None:
@@ -87,15 +84,18 @@ async def test_waiting_requests_with_a_lower_priority_value_run_first(limited: E
     assert await _order_of_ends(limited, starts) == [0, 2, 3, 1]
 
 
-@pytest.mark.slow
-async def test_waiting_requests_that_are_due_earlier_run_first(
-    tiny_llama: Path, fork_variables: dict[str, str], tmp_path: Path
-) -> None:
-    """A request without a due time is due ten seconds after its arrival."""
+@pytest_asyncio.fixture(loop_scope="session")
+async def ordered_by_due_time(executors: EnginePool[ExecutorProcess], tiny_llama: Path) -> ExecutorProcess:
     options = EngineOptions(
         max_model_len=CONTEXT, max_num_seqs=1, max_num_batched_tokens=CONTEXT, kv_cache_memory_bytes=64 << 20
     )
-    task, second, now = LLMTask(model_id=str(tiny_llama), options=options), 1_000_000, 1_700_000_000_000_000
+    return await executors.engine(LLMTask(model_id=str(tiny_llama), options=options))
+
+
+@pytest.mark.slow
+async def test_waiting_requests_that_are_due_earlier_run_first(ordered_by_due_time: ExecutorProcess) -> None:
+    """A request without a due time is due ten seconds after its arrival."""
+    second, now = 1_000_000, 1_700_000_000_000_000
     starts = [
         pb.Start(arrived_us=now),
         pb.Start(arrived_us=now + 1),
@@ -103,9 +103,7 @@ async def test_waiting_requests_that_are_due_earlier_run_first(
         pb.Start(arrived_us=now + 3),
         pb.Start(arrived_us=now + 4, due_us=now + 2 * second),
     ]
-    with running_executor(task, tmp_path, environment=fork_variables) as executor:
-        executor.until_ready()
-        assert await _order_of_ends(executor, [(start, {}) for start in starts]) == [0, 4, 1, 3, 2]
+    assert await _order_of_ends(ordered_by_due_time, [(start, {}) for start in starts]) == [0, 4, 1, 3, 2]
 
 
 async def test_max_num_seqs_limits_the_requests_that_run(limited: ExecutorProcess) -> None:

@@ -7,15 +7,16 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from cornserve_tasklib import ChatRequest, EngineOptions, LLMTask
+from tests.integration.engine_pool import EnginePool
 from tests.integration.llm.client import connected
-from tests.integration.llm.process import ExecutorProcess, running_executor
+from tests.integration.llm.process import ExecutorProcess
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -36,7 +37,7 @@ CONVERSATIONS = {
     ],
     "code": [{"role": "user", "content": "Write a Python function that adds 12 and 345:\n\n```python\ndef "}],
     "unicode": [{"role": "user", "content": "Übersetze ins Englische: „Schöne Grüße aus Köln“ 🙂 你好"}],
-    "long": [{"role": "user", "content": "Summarise this. " + "The quick brown fox jumps over the lazy dog. " * 120}],
+    "long": [{"role": "user", "content": "Summarise this. " + "The quick brown fox jumps over the lazy dog. " * 80}],
 }
 
 
@@ -50,13 +51,17 @@ SAMPLING: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module", params=["tiny_llama", pytest.param("smollm2", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=["tiny_task", pytest.param("smollm2_task", marks=pytest.mark.slow)])
 def task(request: pytest.FixtureRequest) -> LLMTask:
     """A model whose tokens are bytes, and a real one, which takes minutes."""
-    model: Path = request.getfixturevalue(request.param)
-    context, kv_cache_mib = (8192, 64) if request.param == "tiny_llama" else (2048, 256)
-    options = EngineOptions(max_model_len=context, kv_cache_memory_bytes=kv_cache_mib << 20)
-    return LLMTask(model_id=str(model), options=options)
+    task: LLMTask = request.getfixturevalue(request.param)
+    return task
+
+
+@pytest.fixture(scope="module")
+def smollm2_task(smollm2: Path) -> LLMTask:
+    options = EngineOptions(max_model_len=2048, kv_cache_memory_bytes=256 << 20)
+    return LLMTask(model_id=str(smollm2), options=options)
 
 
 @pytest.fixture(scope="module")
@@ -80,13 +85,9 @@ def reference_tokens(
     return dict(zip([*CONVERSATIONS, *SAMPLING], json.loads((directory / "tokens").read_text()), strict=True))
 
 
-@pytest.fixture(scope="module")
-def executor(
-    task: LLMTask, reference_tokens: object, fork_variables: dict[str, str], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ExecutorProcess]:
-    with running_executor(task, tmp_path_factory.mktemp("executor"), environment=fork_variables) as executor:
-        executor.until_ready()
-        yield executor
+@pytest_asyncio.fixture(loop_scope="session")
+async def executor(executors: EnginePool[ExecutorProcess], task: LLMTask) -> ExecutorProcess:
+    return await executors.engine(task)
 
 
 def greedy(name: str, **fields: object) -> ChatRequest:

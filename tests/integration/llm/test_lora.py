@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import pytest
+import pytest_asyncio
 
 from cornserve.exit_status import CANNOT_START
 from cornserve_executors.base import ExecutorStartError
 from cornserve_executors.vllm import settings
 from cornserve_tasklib import ChatRequest, CompletionRequest, EngineOptions, LLMTask
+from tests.integration.engine_pool import EnginePool
 from tests.integration.llm.client import ExecutorClient, connected
 from tests.integration.llm.process import START_SECONDS, ExecutorProcess, running_executor
 from tests.models.lora_adapters import PREFIX, Weights, make_adapter, merge, write_adapter
@@ -46,17 +48,11 @@ def task(model: Path, adapters: dict[str, Path]) -> LLMTask:
     return LLMTask(model_id=str(model), options=options)
 
 
-@pytest.fixture(scope="module")
-def executor(
-    tiny_llama: Path,
-    adapters: dict[str, Path],
-    fork_variables: dict[str, str],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[ExecutorProcess]:
-    directory = tmp_path_factory.mktemp("executor")
-    with running_executor(task(tiny_llama, adapters), directory, environment=fork_variables) as executor:
-        executor.until_ready()
-        yield executor
+@pytest_asyncio.fixture(loop_scope="session")
+async def executor(
+    executors: EnginePool[ExecutorProcess], tiny_llama: Path, adapters: dict[str, Path]
+) -> ExecutorProcess:
+    return await executors.engine(task(tiny_llama, adapters))
 
 
 @pytest.fixture(scope="module")

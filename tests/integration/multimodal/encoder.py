@@ -15,7 +15,7 @@ from cornserve.wire.listener import ConnectionListener
 from cornserve_tasklib.media import Media
 from tests.credentials import CREDENTIALS
 from tests.images import as_image
-from tests.integration.encoder.engine import running_engine
+from tests.integration.encoder.engine import encoder_task, running_engine
 
 if TYPE_CHECKING:
     from cornserve_executors.encoder.engine import EncoderEngine
@@ -62,7 +62,7 @@ class LocalEncoder:
 @asynccontextmanager
 async def running_encoder(model: Path, directory: Path, **settings: object) -> AsyncIterator[LocalEncoder]:
     async with AsyncExitStack() as stack:
-        engine = await stack.enter_async_context(running_engine(model, None, **settings))
+        engine = await stack.enter_async_context(running_engine(encoder_task(model, **settings)))
         transport = Transport(directory, CREDENTIALS, slab_bytes=SLAB_BYTES, request_bytes=SLAB_BYTES // 4)
         stack.push_async_callback(transport.stop)
         listener = ConnectionListener(await transport.start(), CREDENTIALS)

@@ -9,7 +9,7 @@ import pytest
 
 from cornserve_executors.base import InvalidRequestError
 from cornserve_tasklib import Video
-from tests.integration.encoder.engine import encode_rows, running_engine
+from tests.integration.encoder.engine import encode_rows, encoder_task, running_engine
 from tests.integration.multimodal.media_chats import (
     OPTION_CONTENTS,
     SOUND_CONTENTS,
@@ -107,7 +107,7 @@ async def test_frames_that_cannot_be_decoded_are_omitted_as_by_vllm_and_by_an_en
     await check_equal(renderer, [broken, "?"])
     prompt = (await renderer.render(media_chat([broken, "?"]), stream=False)).prompt
     ((video,),) = prompt["mm_placeholders"].values()
-    async with running_engine(tiny_qwen25vl, modality="video") as engine:
+    async with running_engine(encoder_task(tiny_qwen25vl, modality="video")) as engine:
         assert len(await encode_rows(engine, broken)) == video.get_num_embeds()
 
 
