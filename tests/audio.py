@@ -19,12 +19,13 @@ Samples: TypeAlias = npt.NDArray[np.float32]
 FILE_OPTIONS = {
     "WAV": {"format": "WAV"},
     "WAVEX": {"format": "WAVEX"},
+    "RF64": {"format": "RF64", "subtype": "PCM_16"},
     "AIFF": {"format": "AIFF"},
     "MP3": {"format": "MP3"},
     "FLAC": {"format": "FLAC"},
     "OGG": {"format": "OGG", "subtype": "OPUS"},
 }
-"""soundfile's options by format. A gateway calls WAVEX WAV, too."""
+"""soundfile's options by format. A gateway calls WAVEX and RF64 WAV, too."""
 
 CONTAINERS = {"AAC": ("adts", "aac"), "M4A": ("ipod", "aac"), "WEBM": ("webm", "libopus")}
 """FFmpeg's container and encoder of the formats that libsndfile does not write."""
@@ -44,6 +45,12 @@ def audio_file(samples: Samples, sample_rate: int = 16_000, format: str = "WAV",
     with io.BytesIO() as file:
         soundfile.write(file, samples, sample_rate, **(FILE_OPTIONS[format] | options))
         return file.getvalue()
+
+
+def id3_tag(nbytes: int, *, footer: bool = False) -> bytes:
+    """Returns an ID3v2.4 tag with `nbytes` of padding."""
+    header = bytes([4, 0, footer << 4, 0, 0, nbytes >> 7, nbytes & 0x7F])
+    return b"ID3" + header + bytes(nbytes) + (b"3DI" + header if footer else b"")
 
 
 def _container_file(samples: Samples, sample_rate: int, container: str, codec: str, options: dict[str, str]) -> bytes:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 
+from cornserve import id3_tags
 from cornserve.gateway.media.errors import MediaError
 from cornserve.gateway.media.formats import aac, aiff, flac, isobmff, matroska, mp3, ogg, wav
 from cornserve.gateway.media.formats.base import AudioHeader, truncated_header
@@ -24,20 +25,24 @@ def read_audio_header(data: bytes, max_seconds: int) -> AudioHeader:
             return wav.read_header(data)
         if data.startswith(aiff.MAGIC):
             return aiff.read_header(data)
-        if data.startswith(flac.MAGIC):
-            return flac.read_header(data, max_seconds, max_seconds * MAX_PACKETS_PER_SECOND)
         if data.startswith(ogg.MAGIC):
             return ogg.read_header(data)
         if isobmff.is_isobmff(data):
             return isobmff.read_audio_header(data, max_seconds * MAX_PACKETS_PER_SECOND)
         if data.startswith(matroska.MAGIC):
             return matroska.read_audio_header(data, max_seconds * MAX_PACKETS_PER_SECOND)
-        if aac.is_aac(data):
-            return aac.read_header(data, max_seconds)
-        if mp3.is_mp3(data):
-            return mp3.read_header(data, max_seconds)
+        frames = data[id3_tags.leading_tag_bytes(data) :]
+        if data and not frames:
+            raise truncated_header()
+        if frames.startswith(flac.MAGIC):
+            return flac.read_header(frames, max_seconds, max_seconds * MAX_PACKETS_PER_SECOND)
+        if aac.is_aac(frames):
+            return aac.read_header(frames, max_seconds)
+        if mp3.is_mp3(frames):
+            return mp3.read_header(frames, max_seconds)
     except (struct.error, IndexError, OverflowError):
         raise truncated_header() from None
     if not data:
         raise MediaError("invalid", f"the file is empty: send {SUPPORTED_AUDIO}")
-    raise MediaError("unsupported", f"unsupported audio format: send {SUPPORTED_AUDIO}")
+    place = " after the ID3 tag" if data.startswith(id3_tags.MAGIC) else ""
+    raise MediaError("unsupported", f"unsupported audio format{place}: send {SUPPORTED_AUDIO}")

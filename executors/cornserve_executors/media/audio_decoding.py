@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from cornserve import id3_tags
 from cornserve_executors.media.cancellation import raise_if_cancelled
 from cornserve_executors.media.container_audio import DEMUXERS, read_packets
 from cornserve_executors.media.errors import UnusableMediaError
@@ -36,7 +37,13 @@ MAX_KERNEL_SAMPLES = 1 << 20
 """The largest size of a table with which a sample rate is converted, 4 MiB. It grows with the product of the rates,
 divided by their greatest common divisor twice. Common rates need less than a third of it."""
 
-_CONTAINERS = {"WAV": ("WAV", "WAVEX"), "AIFF": ("AIFF",), "FLAC": ("FLAC",), "OGG": ("OGG",), "MP3": ("MP3", "MPEG")}
+_CONTAINERS = {
+    "WAV": ("WAV", "WAVEX", "RF64"),
+    "AIFF": ("AIFF",),
+    "FLAC": ("FLAC",),
+    "OGG": ("OGG",),
+    "MP3": ("MP3", "MPEG"),
+}
 """libsndfile's names of the formats that the gateway detects."""
 
 _EXACT_FORMATS = frozenset({"WAV", "FLAC"})
@@ -124,6 +131,7 @@ def _read_sound_file(audio: Audio) -> Generator[tuple[npt.NDArray[np.float32], i
     import soundfile
 
     data = b"" if audio.data is None else audio.data.data
+    data = data[id3_tags.leading_tag_bytes(data) :]  # libsndfile skips only some of them.
     if audio.format == "FLAC":
         data = _with_duration(data, audio)
     try:

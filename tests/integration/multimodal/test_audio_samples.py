@@ -11,10 +11,10 @@ from cornserve.gateway.media.audio_header import read_audio_header
 from cornserve.gateway.media.video_header import read_sound_header
 from cornserve.task import Blob
 from cornserve_executors.media.audio_decoding import decode_audio
-from tests.audio import audio_file, sound
+from tests.audio import audio_file, id3_tag, sound
 from tests.video import video_file
 
-UNCOMPRESSED = ("WAV", "WAV MS_ADPCM", "WAV IMA_ADPCM", "AIFF", "AIFF FLOAT")
+UNCOMPRESSED = ("WAV", "RF64", "WAV MS_ADPCM", "WAV IMA_ADPCM", "AIFF", "AIFF FLOAT")
 COMPRESSED = ("MP3", "AAC", "FLAC", "OGG", "M4A", "WEBM")
 
 
@@ -40,6 +40,19 @@ def test_samples_are_those_of_vllm(format: str, channels: int, cut: int) -> None
 
     assert decoded.sample_rate == sample_rate
     np.testing.assert_array_equal(decoded.samples, expected)
+
+
+@pytest.mark.parametrize("format", ["MP3", "AAC", "FLAC"])
+def test_tags_do_not_change_the_samples(format: str) -> None:
+    data = audio_file(sound(0, 1), format=format)
+    tagged = id3_tag(30) + id3_tag(200, footer=True) + data + b"TAG".ljust(128, b"\0")
+
+    plain, decoded = (
+        decode_audio(read_audio_header(file, 600).to_media(Blob(file), "digest", "messages[0].content[0]"))
+        for file in (data, tagged)
+    )
+
+    np.testing.assert_array_equal(decoded.samples, plain.samples)
 
 
 @pytest.mark.parametrize(

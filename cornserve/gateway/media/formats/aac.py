@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from cornserve import id3_tags
 from cornserve.gateway.media.formats.base import AudioHeader, broken, truncated
 
 _SAMPLE_RATES = (96_000, 88_200, 64_000, 48_000, 44_100, 32_000, 24_000, 22_050, 16_000, 12_000, 11_025, 8_000, 7_350)
@@ -30,6 +31,8 @@ def read_header(data: bytes, max_seconds: int) -> AudioHeader:
     samples = position = 0
     while position < len(data) and samples <= max_seconds * first.sample_rate:
         frame = _read_frame(data, position)
+        if frame is None and data.startswith(id3_tags.TRAILING, position):
+            break
         if frame is None and len(data) - position >= _HEADER_BYTES:
             raise broken("AAC", "has invalid data in place of a frame")
         if frame is None or position + frame.nbytes > len(data):

@@ -3,11 +3,8 @@ from __future__ import annotations
 import re
 from struct import unpack_from
 
-from cornserve.gateway.media.formats.base import AudioHeader, broken, truncated, truncated_header
-
-_ID3 = b"ID3"
-_TAGS = (b"TAG", b"APETAGEX", b"LYRICSBEGIN", b"ID3", b"3DI")
-"""The starts of tags that follow the samples."""
+from cornserve import id3_tags
+from cornserve.gateway.media.formats.base import AudioHeader, broken, truncated
 
 _KBPS = {
     1: (32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
@@ -28,19 +25,16 @@ _MONO = 3
 
 
 def is_mp3(data: bytes) -> bool:
-    return data.startswith(_ID3) or _read_frame(data, 0) is not None
+    return _read_frame(data, 0) is not None
 
 
 def read_header(data: bytes, max_seconds: int) -> AudioHeader:
-    position = _tag_bytes(data)
-    if position >= len(data):
-        raise truncated_header()
-    first = _read_frame(data, position)
-    if first is None:
-        raise broken("MP3", "has no frame after its tag")
+    first = _read_frame(data, 0)
+    assert first is not None
     _, samples_per_frame, sample_rate, channels = first
-    declared_samples = _declared_frames(data, position) * samples_per_frame
-    samples, max_samples = 0, max_seconds * sample_rate
+    declared_samples = _declared_frames(data) * samples_per_frame
+    samples = position = 0
+    max_samples = max_seconds * sample_rate
     while position < len(data) and samples <= max_samples:
         frame = _read_frame(data, position)
         if frame is None and _is_cut_header(data, position):
@@ -58,18 +52,9 @@ def read_header(data: bytes, max_seconds: int) -> AudioHeader:
     return AudioHeader("MP3", sample_rate, channels, samples)
 
 
-def _tag_bytes(data: bytes) -> int:
-    if not data.startswith(_ID3):
-        return 0
-    size = 0
-    for byte in data[6:10]:
-        size = size << 7 | byte & 0x7F
-    return 10 + size
-
-
-def _declared_frames(data: bytes, position: int) -> int:
+def _declared_frames(data: bytes) -> int:
     """Returns the number of frames that the first frame declares, or 0 if it declares none."""
-    summary = _SUMMARY.search(data, position, position + _SUMMARY_OFFSET + 4)
+    summary = _SUMMARY.search(data, 0, _SUMMARY_OFFSET + 4)
     if summary is None:
         return 0
     flags, frames = unpack_from(">II", data, summary.end())
@@ -82,7 +67,7 @@ def _is_cut_header(data: bytes, position: int) -> bool:
 
 def _is_padding(data: bytes, position: int) -> bool:
     """Returns whether the file contains no more frames: fewer bytes than a header, a tag or zeros follow."""
-    return len(data) - position < 4 or data.startswith(_TAGS, position) or not data[position:].strip(b"\0")
+    return len(data) - position < 4 or data.startswith(id3_tags.TRAILING, position) or not data[position:].strip(b"\0")
 
 
 def _read_frame(data: bytes, position: int) -> tuple[int, int, int, int] | None:

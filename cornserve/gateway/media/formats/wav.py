@@ -7,7 +7,10 @@ from typing import NamedTuple
 from cornserve.gateway.media.errors import MediaError
 from cornserve.gateway.media.formats.base import AudioHeader, broken
 
-MAGIC = b"RIFF"
+MAGIC = (b"RIFF", b"RF64")
+"""RF64 (EBU Tech 3306) has the size of its samples in a chunk before them, in 64 bits."""
+
+_SIZE_IN_DS64 = 0xFFFFFFFF
 
 MAX_CHUNKS = 1000
 """The maximum number of chunks before the samples."""
@@ -31,17 +34,19 @@ def read_header(data: bytes) -> AudioHeader:
     if data[8:12] != b"WAVE":
         raise broken("RIFF file", "is not a WAV")
     layout: _WavLayout | None = None
-    position = 12
+    position, large_size = 12, _SIZE_IN_DS64
     for _ in range(MAX_CHUNKS):
         kind, size = unpack_from("<4sI", data, position)
         position += 8
         if kind == b"fmt ":
             layout = _read_layout(data, position)
+        elif kind == b"ds64":
+            (large_size,) = unpack_from("<Q", data, position + 8)
         elif kind == b"data":
             if layout is None:
                 raise broken("WAV", "has no format before its samples")
             # A file may end early, such as a recording that was interrupted. Decoders accept it, too.
-            blocks = min(size, len(data) - position) / layout.block_bytes
+            blocks = min(large_size if size == _SIZE_IN_DS64 else size, len(data) - position) / layout.block_bytes
             samples = (floor(blocks) if layout.block_samples == 1 else ceil(blocks)) * layout.block_samples
             return AudioHeader("WAV", layout.sample_rate, layout.channels, samples)
         position += size + size % 2

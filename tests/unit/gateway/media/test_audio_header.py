@@ -21,7 +21,7 @@ from cornserve.gateway.media.errors import MediaError
 from cornserve.gateway.media.formats import isobmff, matroska
 from cornserve.gateway.media.inspection import KIB, RULES, MediaHeader
 from cornserve.limits import Limits
-from tests.audio import Samples, audio_file, sound
+from tests.audio import Samples, audio_file, id3_tag, sound
 
 MAX_SECONDS = 600
 FORMATS = ["WAV", "MP3", "FLAC", "OGG"]
@@ -83,6 +83,7 @@ def replaced(data: bytes, offset: int, content: bytes) -> bytes:
         ("WAV", 44_100, 2, {"subtype": "PCM_24"}),
         ("WAVEX", 48_000, 6, {"subtype": "FLOAT"}),
         ("WAV", 8_000, 1, {"subtype": "ULAW"}),
+        ("RF64", 8_000, 2, {}),
         ("WAV", 8_000, 2, {"subtype": "MS_ADPCM"}),
         ("WAV", 44_100, 1, {"subtype": "IMA_ADPCM"}),
         ("WAV", 44_100, 2, {"subtype": "IMA_ADPCM"}),
@@ -109,12 +110,18 @@ def test_the_format_and_duration_are_those_of_the_decoder(
     header = read_audio_header(data, MAX_SECONDS)
 
     assert (header.format, header.sample_rate, header.channels) == (
-        format.removesuffix("EX"),
+        {"WAVEX": "WAV", "RF64": "WAV"}.get(format, format),
         decoder.samplerate,
         decoder.channels,
     )
     exact = format != "MP3"  # Its frames include the delay of the encoder.
     assert decoder.duration <= header.seconds <= decoder.duration + (0 if exact else 0.15)
+
+
+def test_chunks_after_the_samples_of_an_rf64_are_no_samples() -> None:
+    data = audio_file(NOISE, format="RF64") + b"LIST" + struct.pack("<I", 5000) + bytes(5000)
+
+    assert read_audio_header(data, MAX_SECONDS) == ("WAV", 16_000, 1, len(NOISE))
 
 
 def test_samples_that_were_written_to_a_pipe_extend_to_the_end_of_the_file() -> None:
@@ -229,6 +236,9 @@ def test_an_mp3_beyond_the_limit_is_not_called_truncated() -> None:
         MP3 + bytes(500),
         replaced(MP3, MP3.index(b"Xing"), bytes(4)),
         COMPRESSED["Vorbis"] + bytes(100),
+        AAC + b"TAG".ljust(128, b"\0"),
+        *(id3_tag(10) + data for data in (MP3, AAC, FLAC)),
+        *(id3_tag(0) + id3_tag(200, footer=True) + data for data in (MP3, AAC, FLAC)),
     ],
 )
 def test_a_complete_file_with_tags_or_padding_is_accepted(data: bytes) -> None:
@@ -304,7 +314,7 @@ def test_the_packets_of_a_container_are_limited() -> None:
         (FLAC[:42] + b"\x01\0\0\0" * 2000, "the FLAC has 1000 metadata blocks and no frame"),
         (audio_file(NOISE, format="OGG")[:10], "truncated: the file ends in its header"),
         (b"OggS" + bytes(22) + b"\x01\x1e\x80theora" + bytes(100), "Ogg without Opus or Vorbis"),
-        (b"ID3\x04\0\0\0\0\0\x05hello" + bytes(100), "the MP3 has no frame after its tag"),
+        (b"ID3\x04\0\0\0\0\0\x05hello" + bytes(100), "unsupported audio format after the ID3 tag: send WAV, AIFF"),
         (b"ID3\x04\0\0\0\0\x05\0hello", "truncated: the file ends in its header"),
         (MP3 + b"garbage", "invalid data in place of a frame"),
         (M4A[:-9], "truncated: the MP4 ends in a box"),
