@@ -6,22 +6,28 @@ import re
 from typing import Annotated, Literal, Self
 
 from annotated_types import Ge, Gt, Le, MaxLen
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from cornserve.task import Output, Stream, Task, UnitTask
 from cornserve_policies.input_size import InputSize
 from cornserve_tasklib.chat_response import FinishReason, Usage
 from cornserve_tasklib.engine import EngineOptions, EngineSettings
+from cornserve_tasklib.language_codes import LANGUAGE_CODES
 from cornserve_tasklib.media import Audio
 from cornserve_tasklib.sampling_fields import STRICT
 
-
-def _language_code(given: object) -> object:
-    """Returns the code of a language tag: "de" for "de-DE", "DE" and " de "."""
-    return re.split("[-_]", given.strip(), maxsplit=1)[0].lower() if isinstance(given, str) else given
+_CODE_OR_NAME = re.compile(r"[a-z]{2,20}( [a-z]{2,20})?")
 
 
-Language = Annotated[str, BeforeValidator(_language_code), Field(pattern=r"^[a-z]{2,20}( [a-z]{2,20})?$")]
+def _language_code(given: str) -> str:
+    """Returns the code of a language: "de" for "de-DE", "DE", " de " and "German"."""
+    language = re.split("[-_]", given.strip(), maxsplit=1)[0].lower()
+    if not _CODE_OR_NAME.fullmatch(language):
+        raise ValueError("must be the code of a language, such as 'en' or 'en-GB', or its name, such as 'english'")
+    return LANGUAGE_CODES.get(language, language)
+
+
+Language = Annotated[str, AfterValidator(_language_code)]
 """An ISO 639 code: "en", "de", …; a tag that begins with one, whose region is ignored; or a name: "english"."""
 
 

@@ -56,7 +56,7 @@ class TranscriptionEngine(VllmEngine):
         """Transcribes all clips of the audio concurrently, and sends their chunks in order to `send`."""
         with translate_errors():
             self._prompts.check(request)
-            language = None if request.language is None else self._prompts.language_code("language", request.language)
+            language = request.language
             async with self._decoder.clips(request.audio, id) as clips:
                 if language is None and self._prompts.detects_language:
                     language = await self._detect_language(clips, id)

@@ -44,33 +44,30 @@ class SpeechPrompts:
         return bool(self.model.supports_explicit_language_detection)
 
     def check(self, request: TranscriptionRequest) -> None:
-        """Raises `InvalidRequestError` for segments and translations that the model lacks."""
+        """Raises `InvalidRequestError` for languages, segments and translations that the model lacks."""
+        if request.language is not None:
+            self._check_language("language", request.language)
+        if request.task == "translate":
+            self._check_language("to_language", request.to_language)
         has_timestamps = self.model.supports_segment_timestamp and self._model_config.is_encoder_decoder
         if request.segments and not has_timestamps:
             raise InvalidRequestError("response_format: the model writes no timestamps: use json or text")
         if request.words and not self.aligns_words:
             raise InvalidRequestError("timestamp_granularities[]: the model has no times of words: remove 'word'")
-        if request.task == "translate" and self.detects_language:
-            target = self.language_code("to_language", request.to_language)
-            if target != "en":
-                message = f"to_language: the model does not translate to {target!r}: use 'en', or omit it"
-                raise InvalidRequestError(message)
+        if request.task == "translate" and self.detects_language and request.to_language != "en":
+            raise InvalidRequestError(
+                f"to_language: the model does not translate to {request.to_language!r}: use 'en', or omit it"
+            )
 
-    def language_code(self, field: str, language: str) -> str:
-        """Returns the code of a language, given by code or name. Raises `InvalidRequestError` for an unknown one."""
-        if self._knows(language):
-            return language
-        for code, name in self.model.supported_languages.items():
-            if name.lower() == language:
-                return str(code)
-        raise InvalidRequestError(
-            f"{field}: the model does not know {language!r}: give a code such as 'en', or omit it"
-        )
-
-    def _knows(self, language: str) -> bool:
+    def _check_language(self, field: str, language: str) -> None:
         if self.detects_language:
-            return f"<|{language}|>" in self._vocabulary
-        return language in self.model.supported_languages or language in self.model.get_other_languages()
+            known = f"<|{language}|>" in self._vocabulary
+        else:
+            known = language in self.model.supported_languages or language in self.model.get_other_languages()
+        if not known:
+            raise InvalidRequestError(
+                f"{field}: the model does not know {language!r}: give a code such as 'en', or omit it"
+            )
 
     async def clip(self, samples: Samples, request: TranscriptionRequest, language: str | None) -> Any:
         """Returns the engine's input for a clip. Raises `InvalidRequestError` for a task that the model lacks."""
@@ -81,7 +78,7 @@ class SpeechPrompts:
             language=language,
             task_type=request.task,
             request_prompt=request.prompt,
-            to_language=self.language_code("to_language", request.to_language) if request.task == "translate" else None,
+            to_language=request.to_language if request.task == "translate" else None,
             hotwords=request.hotwords,
         )
         try:
