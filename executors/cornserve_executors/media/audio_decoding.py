@@ -146,7 +146,7 @@ def _read_sound_file(audio: Audio) -> Generator[tuple[npt.NDArray[np.float32], i
                 reason = f"the audio is truncated: it has {count} of {file.frames} samples"
                 raise UnusableMediaError(audio.where, reason)
     except soundfile.LibsndfileError as error:
-        reason = f"the {audio.format} audio cannot be decoded: {error.error_string}"
+        reason = f"the {audio.format} audio cannot be decoded: it is damaged, or in a rare encoding: save it as PCM WAV"
         raise UnusableMediaError(audio.where, reason) from error
 
 

@@ -131,9 +131,9 @@ TRUNCATED = audio_file(sound(0), format="FLAC")[:-3000]
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ([audio_from_file(b"RIFF" + bytes(60), "WAV", 16_000, 1, 1)], "the WAV audio cannot be decoded"),
+        ([audio_from_file(b"RIFF" + bytes(60), "WAV", 16_000, 1, 1)], "the WAV audio cannot be decoded: it is damaged"),
         ([audio_from_file(audio_file(sound(0)), "MP3", 16_000, 1, 1)], "not valid MP3 audio"),
-        ([audio_from_file(TRUNCATED, "FLAC", 16_000, 1, 1)], "truncated|cannot be decoded"),
+        ([audio_from_file(TRUNCATED, "FLAC", 16_000, 1, 1)], "the FLAC audio cannot be decoded: it is damaged"),
         ([audio_from_file(audio_file(sound(0, 3)), "WAV", 16_000, 1, 1)], "more than the declared 1.0 s"),
         ([as_audio(sound(0, 1, 44_101), 44_101)], "the sample rate 44101 cannot be converted to 16000"),
         ([as_audio(sound(0, 0.01))], "the model's processor rejects it: .* too short"),

@@ -69,6 +69,16 @@ def test_decoding_ends_when_its_caller_is_cancelled() -> None:
     assert len(decode_audio(as_audio(sound(0))).samples) == 16_000
 
 
+def test_an_error_does_not_quote_the_decoder() -> None:
+    data = audio_file(sound(0, 3), format="FLAC")
+    damaged = audio_from_file(data[: len(data) // 2] + bytes(3000), "FLAC", 16_000, 1, 3)
+
+    with pytest.raises(
+        UnusableMediaError, match=r"cannot be decoded: it is damaged, or in a rare encoding: save it as"
+    ):
+        decode_audio(damaged)
+
+
 def test_a_bomb_is_rejected_at_its_declared_duration() -> None:
     """The file contains ten minutes, but its declared duration is a second."""
     bomb = audio_from_file(audio_file(np.zeros((600 * 16_000, 1), np.float32), format="FLAC"), "FLAC", 16_000, 1, 1)
