@@ -96,9 +96,11 @@ def describe_error(error: Mapping[str, Any]) -> str:
     message = _OBJECT.sub("an object", _DETAIL.sub("", re.sub(r"^\w+ should ", "must ", message)))
     message = message.replace("True", "true").replace("False", "false")
     # pydantic itself adds the number of elements.
-    if "input" not in error or isinstance(error["input"], dict | list | tuple):
+    if "input" not in error or isinstance(given, dict | list | tuple):
         return message
-    return f"{message}, not {_quote(error['input'])}"
+    if error["type"].endswith("_type") and isinstance(given, str) and len(given) > MAX_VALUE_CHARACTERS:
+        return f"{message}, not a text of {len(given)} characters"  # Such as the base64 of a medium.
+    return f"{message}, not {_quote(given)}"
 
 
 def describe_all(errors: Iterable[Mapping[str, Any]]) -> str:

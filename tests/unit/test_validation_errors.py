@@ -48,6 +48,7 @@ class Settings(BaseModel):
         ({"part": {}}, "is required: add it"),
         ({"repilcas": 1}, "is not a known field: remove it or correct its name"),
         ({"part": 1}, "must be an object, not 1"),
+        ({"part": "A" * 81}, "must be an object, not a text of 81 characters"),
         ({"parts": {}}, "must have at least 1 item, not 0"),
         ({"store": True}, "must be false, not true"),
     ],
