@@ -1,4 +1,4 @@
-"""Lists what the architectures of the installed vLLM can do, and its arguments. The control plane does not have vLLM.
+"""Lists the architectures and arguments of the installed vLLM. The control plane does not have vLLM.
 
 `python -m scripts.vllm_architectures` writes the lists; `--check` compares them. It imports all models of vLLM.
 """
@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
 from textwrap import fill
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 FILE = Path(__file__).parent.parent / "tasklib/cornserve_tasklib/vllm_architectures.py"
 
@@ -179,6 +180,26 @@ def pooling_kinds() -> dict[str, list[str]]:
     }
 
 
+JSON_TYPES: dict[Any, str] = {
+    **{kind: kind.__name__ for kind in (bool, int, float, str)},
+    **dict.fromkeys((list, set), "list[JsonValue]"),
+    dict: "dict[str, JsonValue]",
+}
+
+
+def json_type(annotation: Any) -> str:
+    """Returns the type of the JSON values of an argument, which is `JsonValue` if there are several or unknown ones."""
+    members = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    kinds: set[Any] = set()
+    for member in members:
+        origin = get_origin(member) or member
+        kinds |= {type(value) for value in get_args(member)} if origin is Literal else {origin}
+    known = {JSON_TYPES.get(kind, "JsonValue") for kind in kinds - {NoneType}}
+    if len(known) != 1 or known == {"JsonValue"}:
+        return "JsonValue"
+    return " | ".join([*known, *(["None"] if NoneType in kinds else [])])
+
+
 def generated() -> str:
     from vllm import __version__
     from vllm.engine.arg_utils import AsyncEngineArgs
@@ -196,7 +217,8 @@ def generated() -> str:
     pooling = "".join(
         f'    "{kind}": {_frozenset(architectures, "    ")},\n' for kind, architectures in pooling_kinds().items()
     )
-    return f'''"""Abilities of vLLM's architectures, and its arguments, from `python -m scripts.vllm_architectures`.
+    arguments = "".join(f"    {argument.name}: {json_type(argument.type)}\n" for argument in fields(AsyncEngineArgs))
+    return f'''"""Architectures and arguments of vLLM, from `python -m scripts.vllm_architectures`.
 
 Architectures are names in the field `architectures` of a model's config.json.
 """
@@ -206,6 +228,9 @@ Architectures are names in the field `architectures` of a model's config.json.
 from __future__ import annotations
 
 from typing import Final, Literal
+
+from pydantic import JsonValue
+from typing_extensions import TypedDict
 
 from cornserve_tasklib.media import Modality
 
@@ -243,9 +268,11 @@ CONFIG_TYPES: Final = {_frozenset(config_types())}
 TEXT_TYPES: Final = {_frozenset(text_types())}
 """Values of `model_type` of models of texts that transformers knows."""
 
-ENGINE_ARGUMENTS: Final = {_frozenset(argument.name for argument in fields(AsyncEngineArgs))}
-"""The fields of vLLM's `AsyncEngineArgs`."""
-'''
+
+class EngineArguments(TypedDict, total=False):
+    """The fields of vLLM's `AsyncEngineArgs`. A `JsonValue` has several types, or one that is not of JSON."""
+
+{arguments}'''
 
 
 def _frozenset(names: Iterable[str], indent: str = "") -> str:

@@ -6,11 +6,21 @@ from difflib import get_close_matches
 from pathlib import PurePosixPath
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+)
 
 from cornserve.task import ExecutorSpec
+from cornserve.validation_errors import describe_all
 from cornserve_tasklib.hub import ModelId
-from cornserve_tasklib.vllm_architectures import ENGINE_ARGUMENTS, VLLM_VERSION
+from cornserve_tasklib.vllm_architectures import VLLM_VERSION, EngineArguments
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
@@ -88,7 +98,8 @@ class EngineOptions(BaseModel):
     lora_modules: dict[AdapterName, AdapterPath] = Field(default_factory=dict, max_length=MAX_ADAPTERS)
     """The directories of LoRA adapters, by name. `LLMTask.lora` selects one of them."""
     engine_args: dict[str, JsonValue] = Field(default_factory=dict)
-    """Further arguments of vLLM's `AsyncEngineArgs` by name. The executor checks their values when it starts."""
+    """Further arguments of vLLM's `AsyncEngineArgs` by name. Names and types are checked at once, and values when the
+    executor starts."""
 
     @field_validator("engine_args")
     @classmethod
@@ -98,10 +109,14 @@ class EngineOptions(BaseModel):
                 raise ValueError(f"{name!r} is an option: set it outside of engine_args")
             if not _is_available(name):
                 raise ValueError(f"{name!r} cannot be set: Cornserve sets it, or does not support it")
-            if name not in ENGINE_ARGUMENTS:
-                known = [*filter(_is_available, ENGINE_ARGUMENTS)]
+            if name not in EngineArguments.__annotations__:
+                known = [*filter(_is_available, EngineArguments.__annotations__)]
                 similar = "".join(f", did you mean {match!r}?" for match in get_close_matches(name, known, n=1))
                 raise ValueError(f"vLLM {VLLM_VERSION} has no argument {name!r}{similar}")
+        try:
+            TypeAdapter(EngineArguments).validate_python(args)
+        except ValidationError as error:
+            raise ValueError(describe_all(error.errors())) from error
         return args
 
     def check_adapter(self, name: str) -> None:

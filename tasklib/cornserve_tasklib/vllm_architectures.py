@@ -1,4 +1,4 @@
-"""Abilities of vLLM's architectures, and its arguments, from `python -m scripts.vllm_architectures`.
+"""Architectures and arguments of vLLM, from `python -m scripts.vllm_architectures`.
 
 Architectures are names in the field `architectures` of a model's config.json.
 """
@@ -8,6 +8,9 @@ Architectures are names in the field `architectures` of a model's config.json.
 from __future__ import annotations
 
 from typing import Final, Literal
+
+from pydantic import JsonValue
+from typing_extensions import TypedDict
 
 from cornserve_tasklib.media import Modality
 
@@ -414,59 +417,264 @@ TEXT_TYPES: Final = frozenset(
 )
 """Values of `model_type` of models of texts that transformers knows."""
 
-ENGINE_ARGUMENTS: Final = frozenset(
-    """
-        _api_process_count _api_process_rank additional_config aggregate_engine_logging all2all_backend
-        allow_deprecated_quantization allowed_local_media_path allowed_media_domains async_scheduling attention_backend
-        attention_config aux_output_config block_size code_revision collect_detailed_traces compilation_config
-        config_format convert cp_kv_cache_interleave_size cpu_distributed_timeout_seconds cpu_offload_gb
-        cpu_offload_params cudagraph_capture_sizes cudagraph_metrics custom_histogram_buckets data_parallel_address
-        data_parallel_backend data_parallel_external_lb data_parallel_hybrid_lb data_parallel_multi_port_external_lb
-        data_parallel_rank data_parallel_rpc_port data_parallel_size data_parallel_size_local data_parallel_start_rank
-        dbo_decode_token_threshold dbo_prefill_token_threshold dcp_comm_backend dcp_kv_cache_interleave_size
-        dcp_q_replicate decode_context_parallel_size default_mm_loras device_ids diffusion_config disable_cascade_attn
-        disable_chunked_mm_input disable_custom_all_reduce disable_hybrid_kv_cache_manager disable_log_stats
-        disable_nccl_for_dp_synchronization disable_sliding_window distributed_executor_backend
-        distributed_timeout_seconds download_dir dp_sync_interval dtype ec_manager_config ec_transfer_config
-        elastic_ep_max_dp_size enable_batch_sharded_sampling enable_chunked_prefill enable_cumem_allocator enable_dbo
-        enable_elastic_ep enable_ep_weight_filter enable_eplb enable_expert_parallel enable_fault_tolerance
-        enable_flashinfer_autotune enable_hc_sp enable_layerwise_nvtx_tracing enable_log_requests
-        enable_logging_iteration_details enable_lora enable_mamba_cache_stochastic_rounding
-        enable_mamba_shared_prefix_checkpoint enable_mfu_metrics enable_mixed_moe_lora_format enable_mm_embeds
-        enable_mm_processor_stats enable_moe_shared_loras enable_nccl_comm_suspend enable_prefix_caching
-        enable_prompt_embeds enable_return_routed_experts enable_shm_tensor_arena enable_sleep_mode
-        enable_tower_connector_lora enable_trace_replay enforce_eager engram_config eplb_config
-        expert_placement_strategy fail_on_environ_validation fault_tolerance_config fully_sharded_loras
-        gdn_prefill_backend generation_config gpu_memory_utilization hf_config_path hf_overrides hf_token
-        ignore_patterns interleave_mm_strings io_processor_plugin ir_op_priority jit_monitor_mode jit_monitor_verbose
-        kda_decode_backend kda_prefill_backend kernel_config kv_cache_dtype kv_cache_dtype_skip_layers
-        kv_cache_memory_bytes kv_cache_metrics kv_cache_metrics_sample kv_events_config kv_offloading_backend
-        kv_offloading_size kv_sharing_fast_prefill kv_transfer_config language_model_only limit_mm_per_prompt
-        linear_backend load_format log_config_file log_level logging_config logits_processors logprobs_mode
-        long_prefill_token_threshold long_prefill_token_threshold_adaptive lora_dtype lora_target_modules mamba_backend
-        mamba_block_size mamba_cache_dtype mamba_cache_mode mamba_cache_philox_rounds mamba_config mamba_ssm_cache_dtype
-        mamba_ssu_algorithm master_addr master_port max_cpu_loras max_cudagraph_capture_size max_logprobs
-        max_lora_cls_labels max_lora_rank max_loras max_model_len max_num_active_seqs max_num_batched_tokens
-        max_num_queued_reqs max_num_queued_tokens max_num_scheduled_tokens max_num_seqs max_parallel_loading_workers
-        media_io_kwargs mm_device_do_normalize mm_encoder_attn_backend mm_encoder_attn_dtype mm_encoder_fp8_scale_path
-        mm_encoder_fp8_scale_save_margin mm_encoder_fp8_scale_save_path mm_encoder_only mm_encoder_tp_mode
-        mm_hasher_algorithm mm_ipc_gpu_memory_gb mm_processor_cache_gb mm_processor_cache_type mm_processor_device
-        mm_processor_kwargs mm_shm_cache_max_object_size_mb mm_tensor_ipc model model_class_overrides model_impl
-        model_loader_extra_config model_weights moe_backend nnodes node_rank num_gpu_blocks_override numa_bind
-        numa_bind_cpus numa_bind_nodes offload_backend offload_group_size offload_num_in_group offload_params
-        offload_prefetch_step optimization_level otlp_traces_endpoint override_generation_config
-        per_request_spec_decode_metrics performance_mode pipeline_parallel_size pooler_config
-        prefill_context_parallel_size prefill_schedule_interval prefix_cache_retention_interval prefix_caching_hash_algo
-        prefix_match_unit profiler_config pt_load_map_location quantization quantization_config ray_workers_use_nsight
-        reasoning_config reasoning_parser reasoning_parser_plugin renderer_num_workers replayssm_buffer_len
-        return_sampling_mask revision runner safetensors_load_strategy safetensors_prefetch_block_size
-        safetensors_prefetch_num_threads scheduler_cls scheduler_reserve_full_isl scheduling_policy seed
-        served_model_name show_hidden_metrics_for_version shutdown_timeout skip_mm_profiling skip_tokenizer_init
-        sleep_mode_offload_cudagraph sleep_preserve_parameter_names sparse_indexer_topk_backend spec_method spec_model
-        spec_tokens specialize_active_lora speculative_config stream_interval structured_outputs_config
-        swa_bounded_replay tensor_parallel_size tokenizer tokenizer_mode tokenizer_revision tokens_only
-        trust_remote_code ubatch_size use_fp64_gumbel use_replayssm use_tqdm_on_load video_pruning_method
-        video_pruning_rate watermark watermark_config weight_transfer_config worker_cls worker_extension_cls
-    """.split()
-)
-"""The fields of vLLM's `AsyncEngineArgs`."""
+
+class EngineArguments(TypedDict, total=False):
+    """The fields of vLLM's `AsyncEngineArgs`. A `JsonValue` has several types, or one that is not of JSON."""
+
+    model: str
+    enable_return_routed_experts: bool
+    return_sampling_mask: bool
+    model_weights: str
+    served_model_name: JsonValue
+    tokenizer: str | None
+    hf_config_path: str | None
+    runner: str
+    convert: str
+    skip_tokenizer_init: bool
+    enable_prompt_embeds: bool
+    tokenizer_mode: str
+    trust_remote_code: bool
+    allowed_local_media_path: str
+    allowed_media_domains: list[JsonValue] | None
+    download_dir: str | None
+    safetensors_load_strategy: str | None
+    safetensors_prefetch_num_threads: int
+    safetensors_prefetch_block_size: int
+    load_format: str
+    config_format: str
+    dtype: str
+    kv_cache_dtype: str
+    seed: int
+    max_model_len: int
+    cudagraph_capture_sizes: list[JsonValue] | None
+    max_cudagraph_capture_size: int | None
+    ir_op_priority: JsonValue
+    distributed_executor_backend: JsonValue
+    pipeline_parallel_size: int
+    master_addr: str
+    master_port: int
+    nnodes: int
+    node_rank: int
+    distributed_timeout_seconds: int | None
+    cpu_distributed_timeout_seconds: int | None
+    numa_bind: bool
+    numa_bind_nodes: list[JsonValue] | None
+    numa_bind_cpus: list[JsonValue] | None
+    device_ids: list[JsonValue] | None
+    tensor_parallel_size: int
+    prefill_context_parallel_size: int
+    decode_context_parallel_size: int
+    dcp_comm_backend: str | None
+    dcp_q_replicate: bool | None
+    dcp_kv_cache_interleave_size: int
+    cp_kv_cache_interleave_size: int | None
+    data_parallel_size: int
+    data_parallel_rank: int | None
+    data_parallel_start_rank: int | None
+    data_parallel_size_local: int | None
+    data_parallel_address: str | None
+    data_parallel_rpc_port: int | None
+    data_parallel_hybrid_lb: bool
+    data_parallel_external_lb: bool
+    data_parallel_multi_port_external_lb: bool
+    data_parallel_backend: str
+    enable_hc_sp: bool
+    enable_expert_parallel: bool
+    enable_batch_sharded_sampling: bool | None
+    enable_ep_weight_filter: bool
+    moe_backend: str
+    linear_backend: str
+    sparse_indexer_topk_backend: str
+    all2all_backend: str
+    enable_elastic_ep: bool
+    elastic_ep_max_dp_size: int
+    enable_dbo: bool
+    ubatch_size: int
+    dbo_decode_token_threshold: int
+    dp_sync_interval: int
+    dbo_prefill_token_threshold: int
+    disable_nccl_for_dp_synchronization: bool | None
+    eplb_config: JsonValue
+    enable_eplb: bool
+    expert_placement_strategy: str
+    _api_process_count: int
+    _api_process_rank: int
+    max_parallel_loading_workers: int | None
+    block_size: int | None
+    enable_prefix_caching: bool | None
+    prefix_caching_hash_algo: str
+    prefix_cache_retention_interval: int | None
+    disable_sliding_window: bool
+    disable_cascade_attn: bool | None
+    offload_backend: str
+    cpu_offload_gb: float
+    cpu_offload_params: list[JsonValue]
+    offload_group_size: int
+    offload_num_in_group: int
+    offload_prefetch_step: int
+    offload_params: list[JsonValue]
+    gpu_memory_utilization: float
+    kv_cache_memory_bytes: int | None
+    max_num_batched_tokens: int | None
+    max_num_scheduled_tokens: int | None
+    long_prefill_token_threshold: int
+    long_prefill_token_threshold_adaptive: bool
+    max_num_seqs: int | None
+    max_num_active_seqs: int | None
+    max_num_queued_reqs: int | None
+    max_num_queued_tokens: int | None
+    max_logprobs: int
+    logprobs_mode: str
+    use_fp64_gumbel: bool
+    enable_trace_replay: bool
+    disable_log_stats: bool
+    aggregate_engine_logging: bool
+    revision: str | None
+    code_revision: str | None
+    hf_token: JsonValue
+    hf_overrides: JsonValue
+    model_class_overrides: dict[str, JsonValue]
+    tokenizer_revision: str | None
+    quantization: str | None
+    quantization_config: JsonValue
+    allow_deprecated_quantization: bool
+    enforce_eager: bool
+    disable_custom_all_reduce: bool
+    enable_shm_tensor_arena: bool
+    language_model_only: bool
+    limit_mm_per_prompt: dict[str, JsonValue]
+    enable_mm_embeds: bool
+    interleave_mm_strings: bool
+    media_io_kwargs: dict[str, JsonValue]
+    mm_processor_kwargs: dict[str, JsonValue] | None
+    mm_processor_cache_gb: float
+    mm_processor_cache_type: str | None
+    mm_hasher_algorithm: str
+    mm_shm_cache_max_object_size_mb: int
+    mm_encoder_only: bool
+    mm_encoder_tp_mode: str
+    mm_encoder_attn_backend: JsonValue
+    mm_encoder_attn_dtype: str | None
+    mm_encoder_fp8_scale_path: str | None
+    mm_encoder_fp8_scale_save_path: str | None
+    mm_encoder_fp8_scale_save_margin: float
+    io_processor_plugin: str | None
+    renderer_num_workers: int
+    skip_mm_profiling: bool
+    video_pruning_rate: float | None
+    video_pruning_method: str
+    mm_tensor_ipc: str
+    mm_processor_device: str
+    mm_ipc_gpu_memory_gb: float
+    mm_device_do_normalize: bool | None
+    enable_lora: bool
+    max_loras: int
+    max_lora_rank: int
+    default_mm_loras: dict[str, JsonValue] | None
+    fully_sharded_loras: bool
+    max_cpu_loras: int | None
+    lora_dtype: JsonValue
+    lora_target_modules: list[JsonValue] | None
+    enable_tower_connector_lora: bool
+    specialize_active_lora: bool
+    enable_mixed_moe_lora_format: bool
+    enable_moe_shared_loras: bool
+    max_lora_cls_labels: int | None
+    ray_workers_use_nsight: bool
+    num_gpu_blocks_override: int | None
+    model_loader_extra_config: dict[str, JsonValue]
+    ignore_patterns: JsonValue
+    enable_chunked_prefill: bool | None
+    disable_chunked_mm_input: bool
+    scheduler_reserve_full_isl: bool
+    prefill_schedule_interval: int
+    watermark: float
+    disable_hybrid_kv_cache_manager: bool | None
+    structured_outputs_config: JsonValue
+    aux_output_config: JsonValue
+    reasoning_parser: str
+    reasoning_parser_plugin: str | None
+    speculative_config: dict[str, JsonValue] | None
+    spec_method: str | None
+    spec_model: str | None
+    spec_tokens: int | None
+    watermark_config: dict[str, JsonValue] | None
+    diffusion_config: dict[str, JsonValue] | None
+    show_hidden_metrics_for_version: str | None
+    otlp_traces_endpoint: str | None
+    collect_detailed_traces: list[JsonValue] | None
+    per_request_spec_decode_metrics: str
+    kv_cache_metrics: bool
+    kv_cache_metrics_sample: float
+    custom_histogram_buckets: dict[str, JsonValue] | None
+    cudagraph_metrics: bool
+    enable_layerwise_nvtx_tracing: bool
+    enable_mfu_metrics: bool
+    enable_logging_iteration_details: bool
+    jit_monitor_mode: str
+    jit_monitor_verbose: bool
+    enable_mm_processor_stats: bool
+    scheduling_policy: str
+    scheduler_cls: JsonValue
+    pooler_config: JsonValue
+    compilation_config: JsonValue
+    attention_config: JsonValue
+    engram_config: JsonValue
+    mamba_config: JsonValue
+    kernel_config: JsonValue
+    enable_flashinfer_autotune: bool
+    worker_cls: str
+    worker_extension_cls: str
+    profiler_config: JsonValue
+    logging_config: JsonValue
+    log_level: str | None
+    log_config_file: str | None
+    kv_transfer_config: JsonValue
+    kv_events_config: JsonValue
+    ec_transfer_config: JsonValue
+    ec_manager_config: JsonValue
+    reasoning_config: JsonValue
+    generation_config: str
+    enable_sleep_mode: bool
+    sleep_mode_offload_cudagraph: bool
+    sleep_preserve_parameter_names: list[JsonValue]
+    enable_cumem_allocator: bool
+    enable_nccl_comm_suspend: bool
+    override_generation_config: dict[str, JsonValue]
+    model_impl: str
+    attention_backend: JsonValue
+    kv_cache_dtype_skip_layers: list[JsonValue]
+    mamba_cache_dtype: str
+    mamba_ssm_cache_dtype: str
+    mamba_block_size: int | None
+    prefix_match_unit: int | None
+    mamba_cache_mode: str
+    enable_mamba_shared_prefix_checkpoint: bool
+    replayssm_buffer_len: int
+    use_replayssm: bool
+    mamba_backend: JsonValue
+    mamba_ssu_algorithm: str | None
+    enable_mamba_cache_stochastic_rounding: bool
+    mamba_cache_philox_rounds: int
+    additional_config: dict[str, JsonValue]
+    use_tqdm_on_load: bool
+    pt_load_map_location: JsonValue
+    logits_processors: list[JsonValue] | None
+    async_scheduling: bool | None
+    stream_interval: int
+    kv_sharing_fast_prefill: bool
+    swa_bounded_replay: bool
+    optimization_level: JsonValue
+    performance_mode: str
+    fault_tolerance_config: JsonValue
+    enable_fault_tolerance: bool
+    kv_offloading_size: float | None
+    kv_offloading_backend: str
+    tokens_only: bool
+    shutdown_timeout: int
+    weight_transfer_config: JsonValue
+    fail_on_environ_validation: bool
+    gdn_prefill_backend: str | None
+    kda_prefill_backend: str | None
+    kda_decode_backend: str | None
+    enable_log_requests: bool

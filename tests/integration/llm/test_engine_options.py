@@ -125,7 +125,7 @@ async def test_max_num_seqs_limits_the_requests_that_run(limited: ExecutorProces
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"engine_args": {"block_size": "large"}}, "block_size: "),
+        ({"engine_args": {"kv_cache_dtype": "large"}}, "cache_dtype: "),
         ({"max_model_len": 9999}, "9999.*8192"),
     ],
 )
