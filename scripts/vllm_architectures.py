@@ -1,4 +1,4 @@
-"""Lists the architectures and arguments of the installed vLLM. The control plane does not have vLLM.
+"""Lists the architectures, arguments and parsers of the installed vLLM. The control plane does not have vLLM.
 
 `python -m scripts.vllm_architectures` writes the lists; `--check` compares them. It imports all models of vLLM.
 """
@@ -203,6 +203,8 @@ def json_type(annotation: Any) -> str:
 def generated() -> str:
     from vllm import __version__
     from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.reasoning import ReasoningParserManager
+    from vllm.tool_parsers import ToolParserManager
 
     known = [*models()]
     chatting = [architecture for architecture, model in known if chats(architecture, model)]
@@ -218,7 +220,7 @@ def generated() -> str:
         f'    "{kind}": {_frozenset(architectures, "    ")},\n' for kind, architectures in pooling_kinds().items()
     )
     arguments = "".join(f"    {argument.name}: {json_type(argument.type)}\n" for argument in fields(AsyncEngineArgs))
-    return f'''"""Architectures and arguments of vLLM, from `python -m scripts.vllm_architectures`.
+    return f'''"""Architectures, arguments and parsers of vLLM, from `python -m scripts.vllm_architectures`.
 
 Architectures are names in the field `architectures` of a model's config.json.
 """
@@ -267,6 +269,10 @@ CONFIG_TYPES: Final = {_frozenset(config_types())}
 
 TEXT_TYPES: Final = {_frozenset(text_types())}
 """Values of `model_type` of models of texts that transformers knows."""
+
+TOOL_PARSERS: Final = {_frozenset(ToolParserManager.list_registered())}
+
+REASONING_PARSERS: Final = {_frozenset(ReasoningParserManager.list_registered())}
 
 
 class EngineArguments(TypedDict, total=False):

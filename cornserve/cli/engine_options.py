@@ -59,12 +59,12 @@ def engine_options(
     if not engine_args:
         return options
     from cornserve_tasklib.engine import EngineOptions
-    from cornserve_tasklib.model_options import CHAT_OPTIONS
+    from cornserve_tasklib.model_options import ChatOptions
 
     given = options.get("engine_args", {})
     if not isinstance(given, dict):
         raise CliError(f"engine_args={given} is not an object: give each argument with --engine-arg")
-    options_of_engine = {*EngineOptions.model_fields, *CHAT_OPTIONS}
+    options_of_engine = {*EngineOptions.model_fields, *ChatOptions.model_fields}
     arguments = dict(given)
     for setting in engine_args:
         name, value = _setting("--engine-arg", setting, "block_size=64")

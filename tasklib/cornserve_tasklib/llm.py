@@ -16,6 +16,7 @@ from cornserve_tasklib.encoder import Embeddings, EncoderOptions, EncoderTask
 from cornserve_tasklib.engine import EngineOptions, EngineSettings
 from cornserve_tasklib.media import VISION, Media, Modality
 from cornserve_tasklib.media_options import MediaOptions
+from cornserve_tasklib.parsers import ReasoningParser, ToolParser
 
 
 def _kind(request: object) -> str:
@@ -33,10 +34,10 @@ LLMRequest = Annotated[
 class LLMSettings(EngineSettings):
     """Settings of an executor of a language model, or of a part of its work."""
 
-    tool_parser: str | None = None
+    tool_parser: ToolParser | None = None
     """vLLM's parser of the model's tool calls ("hermes", "llama3_json", …). Without one, requests with `tools` are
     rejected."""
-    reasoning_parser: str | None = None
+    reasoning_parser: ReasoningParser | None = None
     """vLLM's parser that separates the model's reasoning from its text ("qwen3", "deepseek_r1", …)."""
     chat_template: str | None = None
     """A Jinja template that replaces the model's chat template."""
@@ -145,9 +146,9 @@ class Mllm(Task[LLMRequest, ChatResponse]):
     one tower encodes, and audio have their own executors."""
     with_enc: bool = True
     """Whether the language model's executors load the encoder."""
-    tool_parser: str | None = None
+    tool_parser: ToolParser | None = None
     """See `LLMTask.tool_parser`."""
-    reasoning_parser: str | None = None
+    reasoning_parser: ReasoningParser | None = None
     """See `LLMTask.reasoning_parser`."""
     chat_template: str | None = None
     """See `LLMTask.chat_template`."""
@@ -217,9 +218,9 @@ class Chat(Task[LLMRequest, ChatResponse]):
     """A Hugging Face id, or the path of a model directory."""
     revision: str | None = None
     """See `LLMTask.revision`."""
-    tool_parser: str | None = None
+    tool_parser: ToolParser | None = None
     """See `LLMTask.tool_parser`."""
-    reasoning_parser: str | None = None
+    reasoning_parser: ReasoningParser | None = None
     """See `LLMTask.reasoning_parser`."""
     chat_template: str | None = None
     """See `LLMTask.chat_template`."""

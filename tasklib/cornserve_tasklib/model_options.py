@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeVar, cast
+from typing import Final, TypeVar
 
-from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic import BaseModel, Field, JsonValue, ValidationError
 
 from cornserve.task.errors import DefinitionError
 from cornserve.validation_errors import describe_all
@@ -14,6 +14,7 @@ from cornserve_tasklib.engine import EngineOptions
 from cornserve_tasklib.image_generation import ImageGeneratorOptions
 from cornserve_tasklib.media_options import MediaOptions
 from cornserve_tasklib.model_summary import ModelSummary
+from cornserve_tasklib.parsers import ReasoningParser, ToolParser
 from cornserve_tasklib.text_to_speech import TextToSpeechOptions
 
 Options = TypeVar("Options", bound=BaseModel)
@@ -21,8 +22,13 @@ Options = TypeVar("Options", bound=BaseModel)
 ALL_ENGINES: Final = "*"
 IMAGE_GENERATOR: Final = "image_generator"
 
-CHAT_OPTIONS: Final = ("tool_parser", "reasoning_parser", "chat_template")
-"""Options of a chat model that are fields of `LLMTask`, and not options of its engine."""
+
+class ChatOptions(BaseModel):
+    """Options of a chat model that are fields of `LLMTask`, and not options of its engine."""
+
+    tool_parser: ToolParser | None = None
+    reasoning_parser: ReasoningParser | None = None
+    chat_template: str | None = Field(default=None, min_length=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,26 +66,20 @@ class ModelOptions:
                 raise DefinitionError(str(error)) from error
         return options
 
-    def chat_options(self) -> dict[str, str]:
-        """Returns the `CHAT_OPTIONS` that are given. Raises `DefinitionError` if one is not a text."""
-        given = {name: value for name, value in self._of_engine("llm").items() if name in CHAT_OPTIONS}
-        for name, value in given.items():
-            if not isinstance(value, str):
-                raise DefinitionError(
-                    f"{name}: {value!r} is not a text: give a parser of vLLM, such as qwen3, or Jinja"
-                )
-        return cast(dict[str, str], given)
+    def chat_options(self) -> dict[str, str | None]:
+        """Returns the `ChatOptions` that are given. Raises `DefinitionError` if they are invalid."""
+        return _validated(ChatOptions, self._of_engine("llm"), "llm").model_dump(exclude_unset=True)
 
     def engine(self, executor: str) -> EngineOptions:
         """Returns the options of an executor on vLLM. Raises `DefinitionError` if they are invalid."""
-        ignored = CHAT_OPTIONS if executor == "llm" else ()
+        ignored = ChatOptions.model_fields if executor == "llm" else ()
         options = {name: value for name, value in self._of_engine(executor).items() if name not in ignored}
         return _validated(EngineOptions, options, executor)
 
     def part(self, executor: str) -> EngineOptions:
         """Returns the options of an executor of a part of the language model, which precede those of `llm`. Raises
         `DefinitionError` if they are invalid."""
-        whole = {name: value for name, value in self._of_engine("llm").items() if name not in CHAT_OPTIONS}
+        whole = {name: value for name, value in self._of_engine("llm").items() if name not in ChatOptions.model_fields}
         return _validated(EngineOptions, {**whole, **self.by_executor.get(executor, {})}, executor)
 
     def _of_engine(self, executor: str) -> Mapping[str, JsonValue]:

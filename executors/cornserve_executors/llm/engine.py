@@ -30,7 +30,6 @@ from cornserve_executors.llm.kv_cache_connector import LOAD, SAVE, HandOverConne
 from cornserve_executors.llm.kv_format import KvFormat
 from cornserve_executors.llm.kv_messages import PrefilledKv
 from cornserve_executors.llm.lora import load_adapters
-from cornserve_executors.llm.output_parser import check_parsers
 from cornserve_executors.llm.partial_response import HandOver, PartialResponse, frontend_states
 from cornserve_executors.llm.prompt_renderer import PromptRenderer, RenderedRequest
 from cornserve_executors.llm.response_builder import ResponseBuilder
@@ -55,7 +54,6 @@ class UnusableKvError(InvalidRequestError):
 
 class LLMEngine(VllmEngine):
     def __init__(self, config: LLMSettings) -> None:
-        check_parsers(config)
         self._config = config
         arguments = engine_args(config)
         connector = arguments.get("kv_transfer_config", {}).get("kv_connector")

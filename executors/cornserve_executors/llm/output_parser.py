@@ -9,23 +9,9 @@ from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionNamed
 from vllm.entrypoints.serve.utils.tool_calls_utils import maybe_filter_parallel_tool_calls
 from vllm.outputs import CompletionOutput
 from vllm.parser import Parser
-from vllm.reasoning import ReasoningParserManager
 from vllm.renderers.chat_utils import make_tool_call_id
-from vllm.tool_parsers import ToolParserManager
 
-from cornserve_executors.base import ExecutorStartError
 from cornserve_tasklib.chat_response import ChatChunk, ToolCallDelta
-from cornserve_tasklib.llm import LLMSettings
-
-
-def check_parsers(config: LLMSettings) -> None:
-    """Raises `ExecutorStartError` for a parser that vLLM does not provide."""
-    for setting, name, known in (
-        ("tool_parser", config.tool_parser, ToolParserManager.list_registered()),
-        ("reasoning_parser", config.reasoning_parser, ReasoningParserManager.list_registered()),
-    ):
-        if name is not None and name not in known:
-            raise ExecutorStartError(f"unknown {setting} {name!r}: vLLM provides {', '.join(known)}")
 
 
 class OutputParser:

@@ -211,14 +211,6 @@ async def test_tools_are_rejected_without_a_tool_parser(make_renderer: MakeRende
         await make_renderer().render(ask(tools=TOOLS), stream=False)
 
 
-@pytest.mark.parametrize("setting", ["tool_parser", "reasoning_parser"])
-def test_an_unknown_parser_is_rejected_with_a_list_of_the_known_ones(setting: str) -> None:
-    from cornserve_executors.llm.output_parser import check_parsers
-
-    with pytest.raises(ExecutorStartError, match=rf"unknown {setting} 'abacus': .*(, hermes, |deepseek_r1)"):
-        check_parsers(LLMTask.model_validate({"model_id": "x", setting: "abacus"}))
-
-
 def test_a_parser_that_does_not_support_the_tokenizer_is_rejected(make_renderer: MakeRenderer) -> None:
     with pytest.raises(ExecutorStartError, match="cannot be used with the tokenizer"):
         make_renderer(tool_parser="mistral")

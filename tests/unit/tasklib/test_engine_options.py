@@ -91,6 +91,12 @@ def test_invalid_options_are_named(options: dict[str, Any], reason: str) -> None
         default_paths(TEXT, ModelOptions(by_executor={"*": options}))
 
 
+@pytest.mark.parametrize("parser", ["tool_parser", "reasoning_parser"])
+def test_a_task_names_a_parser_of_vllm(parser: str) -> None:
+    with pytest.raises(ValidationError, match=r"vLLM \S+ has no parser 'abacus': choose from "):
+        LLMTask.model_validate({"model_id": "m", parser: "abacus"})
+
+
 def test_options_of_a_named_executor_take_precedence() -> None:
     options = ModelOptions(
         revision="v2",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import JsonValue
 
 from cornserve.task import Task
 from cornserve.task.errors import DefinitionError
@@ -119,8 +120,30 @@ def test_options_set_the_parsers_and_the_template(tmp_path: Path) -> None:
     assert planned_paths(default_paths(model, options), ()) == {
         "chat": Chat(model_id=model, tool_parser="qwen3_xml", reasoning_parser="qwen3", chat_template="{{ messages }}")
     }
-    with pytest.raises(DefinitionError, match="reasoning_parser: 7 is not a text: give a parser"):
-        default_paths(model, ModelOptions(by_executor={"llm": {"reasoning_parser": 7}}))
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"reasoning_parser": 7}, "reasoning_parser: must be a valid string, not 7"),
+        ({"reasoning_parser": "abacus"}, r"reasoning_parser: vLLM \S+ has no parser 'abacus': choose from .* qwen3,"),
+        ({"tool_parser": "abacus"}, r"tool_parser: vLLM \S+ has no parser 'abacus': choose from .* hermes,"),
+        ({"tool_parser": ""}, "tool_parser: vLLM .* has no parser ''"),
+        ({"chat_template": ""}, "chat_template: must have at least 1 character"),
+    ],
+)
+def test_invalid_options_of_chats_are_named(tmp_path: Path, options: dict[str, JsonValue], reason: str) -> None:
+    model = model_directory(tmp_path, "Qwen2ForCausalLM", chat_template__jinja=HERMES)
+
+    with pytest.raises(DefinitionError, match=f"invalid options of the executor 'llm': {reason}"):
+        default_paths(model, ModelOptions(by_executor={"*": options}))
+
+
+def test_null_sets_no_parser(tmp_path: Path) -> None:
+    model = model_directory(tmp_path, "Qwen2ForCausalLM", chat_template__jinja=HERMES)
+    options = ModelOptions(by_executor={"*": {"tool_parser": None}})
+
+    assert planned_paths(default_paths(model, options), ()) == {"chat": Chat(model_id=model)}
 
 
 def test_a_model_without_chats_has_no_parsers(tmp_path: Path) -> None:
