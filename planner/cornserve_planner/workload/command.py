@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os.path import realpath
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -146,6 +147,8 @@ def import_(
     from cornserve_planner.errors import PlannerError
     from cornserve_planner.workload.request_files import write_requests
 
+    if Path(realpath(file)).is_relative_to(realpath(trace)):
+        raise PlannerError(f"{file}: is the trace or in its directory: write the requests to another file")
     if source == "servegen":
         from cornserve_planner.workload.servegen import generate_requests
         from cornserve_planner.workload.servegen_import import read_clients

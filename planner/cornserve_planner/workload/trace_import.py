@@ -6,6 +6,7 @@ import csv
 import json
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from itertools import chain
 from math import nan
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -41,6 +42,9 @@ TRACES: Final = {
 """Known traces: those of Azure's LLM inference, Mooncake and BurstGPT, and results of `vllm bench serve
 --save-detailed`."""
 
+SEPARATORS: Final = ",;\t"
+"""Characters that separate the cells of a CSV file."""
+
 
 def import_trace(
     path: Path, columns: TraceColumns, on_failed: Callable[[int], object] = lambda count: None
@@ -50,7 +54,7 @@ def import_trace(
     Args:
         on_failed: called with the number of failed requests in the results of a benchmark, which are left out.
 
-    Raises `InvalidInputError`, naming file and line, if the trace cannot be read or is not sorted by arrival.
+    Raises `InvalidInputError`, naming file and line, if the trace cannot be read, is empty or is not sorted by arrival.
     """
     first = last = None
     for place, row in _rows(path, columns, on_failed):
@@ -67,6 +71,8 @@ def import_trace(
             )
         except ValidationError as error:
             raise input_error_from(error, "a request").within(place) from error
+    if first is None:
+        raise InvalidInputError(path.name, "contains no requests: give a trace with at least one")
 
 
 def _rows(
@@ -80,9 +86,7 @@ def _rows(
         with path.open(encoding="utf-8-sig", newline="") as file:
             lines = bounded_lines(file, path.name)
             if path.suffix == ".csv":
-                reader = csv.DictReader(lines)
-                for row in reader:
-                    yield f"{path.name} line {reader.line_num}", row
+                yield from _csv_rows(lines, path.name, columns)
             else:
                 for number, line in enumerate(lines, 1):
                     if line.strip():
@@ -94,6 +98,17 @@ def _rows(
         raise InvalidInputError(path.name, "is not UTF-8 text: save it as UTF-8") from error
     except csv.Error as error:
         raise InvalidInputError(path.name, f"is not valid CSV: {error}") from error
+
+
+def _csv_rows(lines: Iterator[str], name: str, columns: TraceColumns) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yields the rows of a CSV file, whose separator is the most frequent one of its first line."""
+    first = next(lines, "")
+    reader = csv.DictReader(chain([first], lines), delimiter=max(SEPARATORS, key=first.count))
+    header = dict.fromkeys(reader.fieldnames or (), "")
+    for column in columns[:3] if first else ():
+        _cell(header, column, f"{name} line 1")
+    for row in reader:
+        yield f"{name} line {reader.line_num}", row
 
 
 def _result_rows(

@@ -43,6 +43,8 @@ def run(trace: Path, *options: str) -> Result:
             "when,in,out\n1000,374,44\n5250,396,109\n",
             ["--arrival", "when", "--text-tokens", "in", "--output-tokens", "out", "--milliseconds"],
         ),
+        ("trace.csv", AZURE.replace(",", ";"), ["--format", "azure"]),
+        ("trace.csv", AZURE.replace(",", "\t"), ["--format", "azure"]),
     ],
 )
 def test_a_trace_becomes_a_file_of_requests(tmp_path: Path, name: str, text: str, options: list[str]) -> None:
@@ -86,6 +88,7 @@ def test_a_benchmark_needs_an_error_for_each_request(tmp_path: Path) -> None:
 
 
 def servegen(folder: Path, *, texts: str = "{100: 0.5, 200: 0.5}") -> Path:
+    folder.mkdir(exist_ok=True)
     windows = {"0": {"text_tokens": texts, "output_tokens": "{20: 1.0}", "image_count": "{1: 1.0}"}}
     windows["21600"] = windows["0"] | {"text_tokens": "{7: 1.0}"}
     for number, rate in enumerate((2.0, 0.5)):
@@ -97,7 +100,8 @@ def servegen(folder: Path, *, texts: str = "{100: 0.5, 200: 0.5}") -> Path:
 
 def test_profiles_of_servegens_clients_become_requests(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
-    arguments = ["workload", "import", str(servegen(tmp_path)), str(out), "--format", "servegen", "--seconds", "400"]
+    trace = servegen(tmp_path / "trace")
+    arguments = ["workload", "import", str(trace), str(out), "--format", "servegen", "--seconds", "400"]
 
     result = CliRunner().invoke(app, arguments)
 
@@ -109,9 +113,10 @@ def test_profiles_of_servegens_clients_become_requests(tmp_path: Path) -> None:
 
 
 def test_other_directories_are_not_imported(tmp_path: Path) -> None:
-    arguments = ["workload", "import", str(tmp_path), str(tmp_path / "out.jsonl"), "--format", "servegen"]
+    (trace := tmp_path / "trace").mkdir()
+    arguments = ["workload", "import", str(trace), str(tmp_path / "out.jsonl"), "--format", "servegen"]
     assert "has no chunk-N-trace.csv" in CliRunner().invoke(app, arguments).output
-    servegen(tmp_path, texts="__import__('os')")
+    servegen(trace, texts="__import__('os')")
     assert (
         "chunk-0-dataset.json: text_tokens: must be the text of a mapping" in CliRunner().invoke(app, arguments).output
     )
@@ -124,7 +129,19 @@ def test_other_directories_are_not_imported(tmp_path: Path) -> None:
         (
             BURSTGPT,
             ["--format", "azure"],
-            "trace.csv line 2: TIMESTAMP: is missing: name the columns of the trace",
+            "trace.csv line 1: TIMESTAMP: is missing: name the columns of the trace",
+        ),
+        ("", ["--format", "azure"], "trace.csv: contains no requests: give a trace with at least one"),
+        (AZURE.splitlines()[0], ["--format", "azure"], "trace.csv: contains no requests: give a trace"),
+        (
+            "a,b\n",
+            ["--format", "azure"],
+            "trace.csv line 1: TIMESTAMP: is missing: name the columns of the trace (a, b)",
+        ),
+        (
+            "when;in\n5;3\n",
+            ["--format", "azure"],
+            "line 1: TIMESTAMP: is missing: name the columns of the trace (when, in)",
         ),
         (AZURE.replace("396", "many"), ["--format", "azure"], "line 3: ContextTokens: 'many' is not a whole number"),
         (
@@ -187,14 +204,27 @@ def test_whole_numbers_may_have_a_decimal_point(tmp_path: Path) -> None:
     assert [each.text_tokens for each in read_requests(tmp_path / "out.jsonl")] == [374, 396]
 
 
-def test_a_trace_can_be_replaced_by_its_requests(tmp_path: Path) -> None:
+@pytest.mark.parametrize("output", ["trace.csv", "linked.csv", "folder/../trace.csv"])
+def test_a_trace_is_not_replaced_by_its_requests(tmp_path: Path, output: str) -> None:
     (trace := tmp_path / "trace.csv").write_text(AZURE)
+    (tmp_path / "linked.csv").symlink_to(trace)
+    (tmp_path / "folder").mkdir()
 
-    result = CliRunner().invoke(app, ["workload", "import", str(trace), str(trace), "--format", "azure"])
+    result = CliRunner().invoke(app, ["workload", "import", str(trace), str(tmp_path / output), "--format", "azure"])
 
-    assert result.exit_code == 0, result.output
-    assert [each.text_tokens for each in read_requests(trace)] == [374, 396]
-    assert [*tmp_path.iterdir()] == [trace]
+    assert result.exit_code == 1
+    assert result.stderr.endswith("is the trace or in its directory: write the requests to another file\n")
+    assert trace.read_text() == AZURE
+
+
+def test_requests_are_not_written_to_the_directory_of_a_trace(tmp_path: Path) -> None:
+    out = servegen(tmp_path) / "chunk-0-trace.csv"
+    trace = out.read_text()
+
+    result = CliRunner().invoke(app, ["workload", "import", str(tmp_path), str(out), "--format", "servegen"])
+
+    assert result.exit_code == 1
+    assert out.read_text() == trace
 
 
 def test_a_wrong_trace_changes_no_file(tmp_path: Path) -> None:
