@@ -19,6 +19,7 @@ from cornserve.app.source import SourceError, load_app_source, unload_app
 from cornserve.app.spec import AppModel, AppSource, AppSpec
 from cornserve.client.errors import DeployTargetError
 from cornserve.task.errors import DefinitionError
+from cornserve.task.unit import unit_tasks
 from cornserve.validation_errors import describe_all
 from cornserve_plan.bounded_file import read_bounded
 from cornserve_plan.fields import Binding
@@ -281,6 +282,9 @@ def _spec(spec: AppSpec, origin: Path | str, name: str | None) -> DeployTarget:
     unload_app(module)
     if name is not None:
         _check_same_name(name, app.name, origin)
+    _check_model_ids(app, Path())
+    if isinstance(origin, Path):
+        _check_model_ids(app, origin.parent)
     return DeployTarget(app.name, spec, example_command(app.name, app.request_types))
 
 
@@ -306,11 +310,7 @@ def _model_target(name: str, model: AppModel, spec: AppSpec) -> DeployTarget:
     elif not Path(model.id).is_dir():  # It exists where the executors run.
         return DeployTarget(name, spec, example_command(name))
     for id, reason in unread.items():
-        if (parent := Path(id).parent).is_dir():
-            raise DeployTargetError(
-                f"{id} does not exist in the directory {parent}, and as a Hugging Face id its config files cannot be "
-                f"read: {reason}: correct the path or the id"
-            )
+        _check_not_relative(id, reason, Path())
     paths = model_paths(spec)
     types = [kind for path in paths.values() for kind in path.request_types()]
     warnings = [
@@ -319,6 +319,42 @@ def _model_target(name: str, model: AppModel, spec: AppSpec) -> DeployTarget:
         for id, reason in unread.items()
     ]
     return DeployTarget(name, spec, example_command(name, types), "; ".join(warnings))
+
+
+def _check_model_ids(app: App, directory: Path) -> None:
+    """Raises `DeployTargetError` if an app's code names a model by a path relative to the directory."""
+    from cornserve.client.hub_models import UnknownHubModelError, summarize_hub_model
+
+    units = [unit for path in app.paths for unit in unit_tasks(path)]
+    models = {
+        id: getattr(unit, "revision", None)
+        for unit in units
+        if isinstance(id := getattr(unit, "model_id", None), str) and is_hub_id(id)
+    }
+    for id, revision in models.items():
+        if (directory / id).is_dir() or ("/" in id and (directory / id).parent.is_dir()):
+            try:
+                summarize_hub_model(id, revision)
+            except UnknownHubModelError as error:
+                _check_not_relative(id, str(error), directory)
+            except DefinitionError:
+                pass  # The hub has it, and the executor of the task may know how to load it.
+
+
+def _check_not_relative(id: str, reason: str, directory: Path) -> None:
+    """Raises `DeployTargetError` for an id that looks like a path relative to a directory.
+
+    Args:
+        reason: the reason for which the files of the id cannot be read on the hub.
+    """
+    path = directory / id
+    unread = f"as a Hugging Face id its config files cannot be read: {reason}"
+    if path.is_dir():
+        raise DeployTargetError(f"{id} is a relative path, and {unread}: give the absolute path {path.resolve()}")
+    if path.parent.is_dir():
+        raise DeployTargetError(
+            f"{id} does not exist in the directory {path.parent}, and {unread}: correct the path or the id"
+        )
 
 
 def _check_same_name(name: str, defined: str | None, origin: Path | str) -> None:

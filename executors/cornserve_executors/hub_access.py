@@ -32,7 +32,8 @@ def check_hub_access(model: str, revision: str | None) -> None:
         is_missing = isinstance(error, RepositoryNotFoundError | RevisionNotFoundError)
         if isinstance(error, HfHubHTTPError) and not is_missing:
             return  # The hub answers, and may serve a later attempt.
-        raise ExecutorStartError(describe_hub_error(model, revision, error)) from error
+        problem = describe_hub_error(model, revision, error)
+        raise ExecutorStartError(f"{problem} (also, no directory {model} exists)") from error
 
 
 def describe_hub_error(model: str, revision: str | None, error: Exception) -> str:

@@ -163,6 +163,7 @@ def test_an_executor_whose_model_cannot_be_downloaded_ends_before_it_imports_its
 
     assert f"cannot download {model} from {downloader.endpoint} to " in log
     assert reason in log
+    assert f"no directory {model} exists" in log
     assert "importing vLLM" not in log
 
 

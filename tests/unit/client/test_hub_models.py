@@ -102,6 +102,47 @@ def test_an_id_that_looks_like_a_path_is_refused_if_only_its_directory_exists(
         resolve_target("models/qwen")
 
 
+@pytest.mark.parametrize(
+    ("id", "directory", "problem"),
+    [
+        ("models/qwen", "models", "models/qwen does not exist in the directory .*models, and as a Hugging Face id "),
+        (
+            "models/qwen",
+            "models/qwen",
+            "models/qwen is a relative path, and .*: give the absolute path /.*/models/qwen",
+        ),
+        ("qwen", "qwen", "qwen is a relative path, and .*: give the absolute path /.*/qwen"),
+    ],
+)
+@pytest.mark.parametrize("working", [True, False])
+def test_an_app_whose_model_is_a_relative_path_is_refused(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, id: str, directory: str, problem: str, *, working: bool
+) -> None:
+    (file := tmp_path / "apps" / "app.py").parent.mkdir()
+    (parent := tmp_path / "here").mkdir()
+    monkeypatch.chdir(parent)
+    ((parent if working else file.parent) / directory).mkdir(parents=True)
+    file.write_text(
+        "from cornserve import App\nfrom cornserve_tasklib import Chat\n"
+        f"app = App(name='mine', paths=[Chat(model_id={id!r})])\n"
+    )
+
+    with pytest.raises(DeployTargetError, match=problem):
+        resolve_target(file)
+
+
+def test_an_app_has_a_model_of_the_hub_whatever_directories_exist(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / MODEL).mkdir(parents=True)
+    source = (
+        f"from cornserve import App\nfrom cornserve_tasklib import Chat\napp = App('mine', [Chat(model_id={MODEL!r})])"
+    )
+
+    assert resolve_target(source).name == "mine"
+
+
 def test_the_files_of_an_image_model_decide_how_it_draws(cache: Path) -> None:
     model = cached(cache, "team/chat", config__json=CAUSAL)
     drawer = cached(cache, "team/pictures", model_index__json={"_class_name": "FluxPipeline"})
