@@ -200,9 +200,10 @@ def plan_parts(
     yield ""
     yield f"Limited by {explanation.binding}."
     yield _bound(plan)
-    yield ""
-    yield title("Fixed strategies")
-    yield _strategies(explanation, everything=everything)
+    if explanation.strategies:
+        yield ""
+        yield title("Fixed strategies")
+        yield _strategies(explanation, everything=everything)
 
 
 def _options(problem: PlanningProblem, plan: Solution, explanation: PlanExplanation, *, everything: bool) -> Table:

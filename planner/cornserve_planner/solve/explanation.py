@@ -83,6 +83,6 @@ def utilization(problem: PlanningProblem, plan: Solution) -> dict[str, float]:
 
 def _binding(plan: Solution, budget: Budget, limiting: tuple[str, ...]) -> str:
     full = f"{', '.join(limiting)} {'is at its' if len(limiting) == 1 else 'are at their'} maximum utilization"
-    if plan.objective is Objective.RATE:
+    if plan.objective is Objective.RATE and budget != Budget():
         return f"the budget of {budget}: {full} at {plan.rate:.4g} requests/s"
     return f"the rate of {plan.rate:.4g} requests/s: {full} at {plan.capacity:.4g} requests/s"

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from benchmarks.harness.planner.role_mixes import ImageWorkload, write_inputs
+from cornserve_planner.__main__ import app
 from cornserve_planner.errors import InfeasibleError, InvalidInputError
 from cornserve_planner.goodput import replay
 from cornserve_planner.inputs.request_targets import GoodputTargets
@@ -69,6 +71,17 @@ def test_a_rate_is_served_within_the_targets_on_the_fewest_gpus(tmp_path: Path) 
 
     assert sum(needed.file.total_gpus.values()) == 3
     assert needed.file.rate == pytest.approx(on_two.file.rate * 1.3)
+
+
+def test_a_plan_for_a_rate_is_printed_without_a_budget(tmp_path: Path) -> None:
+    model, workload, profile = write_inputs(tmp_path, CHAT)
+    files = [str(model), "--workload", str(workload), "--profile", str(profile)]
+
+    result = CliRunner().invoke(app, ["plan", *files, "--rate", "0.5", "--ttft", "5"])
+
+    assert result.exit_code == 0, result.output
+    assert "Limited by the rate of 0.5 requests/s: " in result.stdout
+    assert "Fixed strategies" not in result.stdout
 
 
 def test_targets_of_a_type_replace_those_of_all(tmp_path: Path) -> None:
