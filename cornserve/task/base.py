@@ -68,8 +68,9 @@ class Task(BaseModel, Generic[Request, Response]):
             )
         for method, base in product(_REPLACED_BY_POST_INIT, takewhile(lambda base: base is not Task, cls.__mro__)):
             if method in vars(base):
+                inherits = f"{cls.__name__} inherits from {base.__name__}, which" if base is not cls else cls.__name__
                 raise DefinitionError(
-                    f"{cls.__name__} defines {method}: declare its settings as fields, and build its tasks in post_init"
+                    f"{inherits} defines {method}: declare its settings as fields, and build its tasks in post_init"
                 )
         check_annotations(cls.__name__, cls.invoke, cls.request_type, cls.response_type)
 

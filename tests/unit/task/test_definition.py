@@ -75,7 +75,8 @@ def test_a_task_that_inherits_an_init_refers_to_post_init() -> None:
         def __init__(self) -> None:
             self.greeting = "hello"
 
-    with pytest.raises(DefinitionError, match=r"Late defines __init__: .*build its tasks in post_init"):
+    problem = r"Late inherits from Mixin, which defines __init__: .*build its tasks in post_init"
+    with pytest.raises(DefinitionError, match=problem):
         type("Late", (Mixin, Task[str, str]), {"__module__": __name__})
 
 
