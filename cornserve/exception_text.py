@@ -26,8 +26,11 @@ def exception_message(error: BaseException, max_characters: int = MAX_CHARACTERS
 
 
 def _message(error: BaseException) -> str:
-    from pydantic_core import ValidationError  # the command line imports it only for errors
+    from pydantic.errors import PydanticErrorMixin  # the command line imports it only for errors
+    from pydantic_core import ValidationError
 
+    if isinstance(error, PydanticErrorMixin):
+        return error.message  # without the address of its documentation
     if not isinstance(error, ValidationError):
         return str(error)
     problems = first_problems(error)

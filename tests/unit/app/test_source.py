@@ -59,3 +59,10 @@ def test_a_source_without_an_app_is_rejected_with_line_and_reason(source: str, r
         load_app_source(source, "broken")
 
     assert "broken" not in sys.modules
+
+
+def test_a_class_that_pydantic_refuses_is_an_error_without_an_address() -> None:
+    with pytest.raises(SourceError, match=r"app\.py:5: .*`invoke = None`") as refused:
+        load_app_source(SOURCE[: SOURCE.index("    def post_init")] + "    invoke = None\n", "without_invoke")
+
+    assert "http" not in str(refused.value)
