@@ -155,7 +155,7 @@ async def test_a_stage_of_a_plan_scales_and_restarts_alone(instance: CliInstance
         async def replicas() -> dict[str, set[str]]:
             """Returns the ids of the replicas of each executor."""
             groups = (await client.app("describe")).status.groups
-            return {each.executor: {one.id for one in each.replicas} for each in groups}
+            return {group.executor: {replica.id for replica in group.replicas} for group in groups}
 
         await client.deploy(staged(), name="describe")
         before = await replicas()

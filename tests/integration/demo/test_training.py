@@ -117,15 +117,15 @@ def test_a_seed_that_no_image_can_have_is_refused(seed: int) -> None:
         Drawing(prompt="red circle", seed=seed)
 
 
-class RefusedError(Exception):
+class RefusedQuestionError(Exception):
     """A chat template has refused the chat."""
 
 
 def render(template: str, content: object) -> str:
-    """Returns the prompt for a message of the user. Raises `RefusedError`."""
+    """Returns the prompt for a message of the user. Raises `RefusedQuestionError`."""
 
     def raise_exception(message: str) -> NoReturn:
-        raise RefusedError(message)
+        raise RefusedQuestionError(message)
 
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     environment.globals["raise_exception"] = raise_exception
@@ -152,5 +152,5 @@ def test_the_reader_answers_what_it_has_learned() -> None:
     "content", ["Hello!", READERS_QUESTION, [text_part(READERS_QUESTION)], [IMAGE], [IMAGE, text_part("A dog?")]]
 )
 def test_the_reader_refuses_other_questions(content: object) -> None:
-    with pytest.raises(RefusedError, match=r'answers only "What is in the image\?", with an image'):
+    with pytest.raises(RefusedQuestionError, match=r'answers only "What is in the image\?", with an image'):
         render(READER_TEMPLATE, content)
