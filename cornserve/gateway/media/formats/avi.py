@@ -44,9 +44,6 @@ def is_avi(data: bytes) -> bool:
 
 def read_header(data: bytes, max_frames: int) -> VideoHeader:
     """Reads the first video track. Raises a `MediaError` if it has more than `max_frames` frames."""
-    (size,) = unpack_from("<I", data, 4)
-    if size > len(data) - 8:
-        raise truncated("AVI", f"ends in a chunk of {size} bytes")
     track = _first_track(data, _VIDEO)
     if track is None:
         raise broken("AVI", "has no video")
@@ -84,6 +81,9 @@ class _AviTrack(NamedTuple):
 
 
 def _first_track(data: bytes, kind: bytes) -> _AviTrack | None:
+    (size,) = unpack_from("<I", data, 4)
+    if size > len(data) - 8:
+        raise truncated("AVI", f"ends in a chunk of {size} bytes")
     chunks = _read_chunks(data)
     track = next((chunk for chunk in chunks if chunk.kind == b"strh" and data.startswith(kind, chunk.start)), None)
     layout = next((chunk for chunk in chunks if chunk.kind == b"strf"), None)
