@@ -20,14 +20,20 @@ FILE_OPTIONS = {
     "WAV": {"format": "WAV"},
     "WAVEX": {"format": "WAVEX"},
     "RF64": {"format": "RF64", "subtype": "PCM_16"},
+    "W64": {"format": "W64", "subtype": "PCM_16"},
     "AIFF": {"format": "AIFF"},
     "MP3": {"format": "MP3"},
     "FLAC": {"format": "FLAC"},
     "OGG": {"format": "OGG", "subtype": "OPUS"},
 }
-"""soundfile's options by format. A gateway calls WAVEX and RF64 WAV, too."""
+"""soundfile's options by format. A gateway calls WAVEX, RF64 and W64 WAV, too."""
 
-CONTAINERS = {"AAC": ("adts", "aac"), "M4A": ("ipod", "aac"), "WEBM": ("webm", "libopus")}
+CONTAINERS = {
+    "AAC": ("adts", "aac"),
+    "M4A": ("ipod", "aac"),
+    "WEBM": ("webm", "libopus"),
+    "WAV-MP3": ("wav", "libmp3lame"),
+}
 """FFmpeg's container and encoder of the formats that libsndfile does not write."""
 
 

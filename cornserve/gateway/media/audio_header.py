@@ -9,7 +9,7 @@ import struct
 
 from cornserve import id3_tags
 from cornserve.gateway.media.errors import MediaError
-from cornserve.gateway.media.formats import aac, aiff, flac, isobmff, matroska, mp3, ogg, wav
+from cornserve.gateway.media.formats import aac, aiff, avi, flac, isobmff, matroska, mp3, ogg, wav
 from cornserve.gateway.media.formats.base import AudioHeader, truncated_header
 
 SUPPORTED_AUDIO = "WAV, AIFF, MP3, AAC, FLAC, Ogg (Opus or Vorbis), M4A or WebM"
@@ -21,8 +21,10 @@ MAX_PACKETS_PER_SECOND = 400
 def read_audio_header(data: bytes, max_seconds: int) -> AudioHeader:
     """Raises a `MediaError`. Stops at `max_seconds` in files that have one header for each fraction of a second."""
     try:
-        if data.startswith(wav.MAGIC):
-            return wav.read_header(data)
+        if avi.is_avi(data):
+            return avi.read_audio_header(data)
+        if data.startswith((*wav.MAGIC, wav.W64_MAGIC)):
+            return wav.read_header(data, max_seconds)
         if data.startswith(aiff.MAGIC):
             return aiff.read_header(data)
         if data.startswith(ogg.MAGIC):

@@ -2,7 +2,7 @@
 
 Audio that an encoder executor encodes must become the same samples as audio that vLLM encodes itself. This module
 therefore decodes as vLLM does: libsndfile returns float32 samples at the file's rate, whose channels are averaged.
-FFmpeg returns those of AAC, M4A and WebM files.
+FFmpeg returns those of AAC, M4A, WebM and AVI files.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MAX_KERNEL_SAMPLES = 1 << 20
 divided by their greatest common divisor twice. Common rates need less than a third of it."""
 
 _CONTAINERS = {
-    "WAV": ("WAV", "WAVEX", "RF64"),
+    "WAV": ("WAV", "WAVEX", "RF64", "W64"),
     "AIFF": ("AIFF",),
     "FLAC": ("FLAC",),
     "OGG": ("OGG",),
@@ -48,7 +48,8 @@ _CONTAINERS = {
 
 _EXACT_FORMATS = frozenset({"WAV", "FLAC"})
 """The formats whose headers contain the exact number of samples."""
-
+_ESTIMATED_ENCODING = "MPEG_LAYER_III"
+"""libsndfile's name of MP3, whose number of samples it estimates in WAV files."""
 
 _MAX_FLAC_SAMPLES = 0xFFFFFFFFF
 """The number of samples has 36 bits in the header of a FLAC file."""
@@ -142,7 +143,8 @@ def _read_sound_file(audio: Audio) -> Generator[tuple[npt.NDArray[np.float32], i
             while len(block := file.read(BLOCK_SAMPLES, dtype="float32", always_2d=True)):
                 count += len(block)
                 yield block.T, file.samplerate
-            if audio.format in _EXACT_FORMATS and 0 < count < file.frames:
+            exact = audio.format in _EXACT_FORMATS and file.subtype != _ESTIMATED_ENCODING
+            if exact and 0 < count < file.frames:
                 reason = f"the audio is truncated: it has {count} of {file.frames} samples"
                 raise UnusableMediaError(audio.where, reason)
     except soundfile.LibsndfileError as error:

@@ -21,7 +21,7 @@ from cornserve_executors.media.image_decoding import decode_image, image_size
 from cornserve_executors.media.video_decoding import decode_video
 from cornserve_executors.media.video_sampling import FrameSampling
 from cornserve_tasklib.media import Audio, Image, Media, Video
-from tests.audio import as_audio, sound
+from tests.audio import as_audio, audio_file, audio_from_file, sound
 from tests.chaos.form import by_form, seed
 from tests.images import as_image, noise
 from tests.video import video_file, video_from_file
@@ -47,6 +47,11 @@ MEDIA: dict[str, Media] = {
         for rate, channels in ((16_000, 1), (48_000, 2))
     },
     "ADPCM": as_audio(sound(1, 0.3), subtype="IMA_ADPCM"),
+    **{
+        name: audio_from_file(audio_file(sound(1, 0.3), format=name), "WAV", 16_000, 1, 0.6)
+        for name in ("W64", "WAV-MP3")
+    },
+    "ADPCM in AIFF": as_audio(sound(1, 0.3), format="AIFF", subtype="IMA_ADPCM"),
     **{
         f"{format} with {sound}": video_from_file(video_file(format, codec, 6, sound=sound), format, frames=6)
         for format, codec, sound in (

@@ -22,9 +22,10 @@ from cornserve.gateway.media.formats import isobmff, matroska
 from cornserve.gateway.media.inspection import KIB, RULES, MediaHeader
 from cornserve.limits import Limits
 from tests.audio import Samples, audio_file, id3_tag, sound
+from tests.video import video_file
 
 MAX_SECONDS = 600
-FORMATS = ["WAV", "MP3", "FLAC", "OGG"]
+FORMATS = ["WAV", "W64", "WAV-MP3", "MP3", "FLAC", "OGG"]
 NOISE = sound(0, 0.5)
 WAV = audio_file(NOISE)
 MP3 = audio_file(NOISE, format="MP3")
@@ -33,6 +34,9 @@ M4A = audio_file(NOISE, format="M4A")
 WEBM = audio_file(sound(0, 0.5, 48_000), 48_000, "WEBM")
 AAC = audio_file(NOISE, format="AAC")
 AIFF = audio_file(NOISE, format="AIFF")
+W64 = audio_file(NOISE, format="W64")
+WAV_MP3 = audio_file(NOISE, format="WAV-MP3")
+AVI = video_file("AVI", "mpeg4", sound="mp3")
 CONTAINERS = {
     "M4A": M4A,
     "stereo M4A": audio_file(sound(0, 2, 44_100, 2), 44_100, "M4A"),
@@ -84,6 +88,9 @@ def replaced(data: bytes, offset: int, content: bytes) -> bytes:
         ("WAVEX", 48_000, 6, {"subtype": "FLOAT"}),
         ("WAV", 8_000, 1, {"subtype": "ULAW"}),
         ("RF64", 8_000, 2, {}),
+        ("W64", 8_000, 2, {}),
+        ("W64", 44_100, 1, {"subtype": "FLOAT"}),
+        ("W64", 44_100, 2, {"subtype": "IMA_ADPCM"}),
         ("WAV", 8_000, 2, {"subtype": "MS_ADPCM"}),
         ("WAV", 44_100, 1, {"subtype": "IMA_ADPCM"}),
         ("WAV", 44_100, 2, {"subtype": "IMA_ADPCM"}),
@@ -92,6 +99,7 @@ def replaced(data: bytes, offset: int, content: bytes) -> bytes:
         ("AIFF", 8_000, 2, {"subtype": "ALAW"}),
         ("AIFF", 44_100, 2, {"endian": "LITTLE"}),
         ("AIFF", 44_100, 1, {"subtype": "DOUBLE"}),
+        ("AIFF", 44_100, 2, {"subtype": "IMA_ADPCM"}),
         ("AIFF", 192_000, 6, {"subtype": "FLOAT"}),
         ("FLAC", 22_050, 2, {}),
         ("FLAC", 96_000, 1, {"subtype": "PCM_24"}),
@@ -110,7 +118,7 @@ def test_the_format_and_duration_are_those_of_the_decoder(
     header = read_audio_header(data, MAX_SECONDS)
 
     assert (header.format, header.sample_rate, header.channels) == (
-        {"WAVEX": "WAV", "RF64": "WAV"}.get(format, format),
+        {"WAVEX": "WAV", "RF64": "WAV", "W64": "WAV"}.get(format, format),
         decoder.samplerate,
         decoder.channels,
     )
@@ -299,8 +307,15 @@ def test_the_packets_of_a_container_are_limited() -> None:
         (WAV[:30], "truncated: the file ends in its header"),
         (audio_file(NOISE, subtype="GSM610"), "WAV with the encoding 0x31: save it as PCM"),
         (replaced(audio_file(NOISE, subtype="IMA_ADPCM"), 38, b"\xff\xff"), "inconsistent block size"),
-        (audio_file(NOISE, format="AIFF", subtype="IMA_ADPCM"), "AIFF with the encoding 'ima4': save it as PCM"),
         (audio_file(NOISE, format="AIFF", subtype="GSM610"), "AIFF with the encoding 'GSM ': save it as PCM"),
+        (W64[:90], "truncated: the file ends in its header"),
+        (replaced(W64, 24, b"XXXX"), "the W64 is not audio"),
+        (replaced(W64, 56, bytes(8)), "the W64 has a chunk with an invalid size"),
+        (W64[:40] + (b"XXXX" + W64[44:56] + struct.pack("<Q", 24)) * 1001, "the WAV has 1000 chunks and no samples"),
+        (WAV_MP3[:-9], "truncated: the MP3 ends in a frame"),
+        (replaced(WAV_MP3, WAV_MP3.index(b"data") + 8, b"X"), "the WAV has no MP3 frame"),
+        (AVI[:-9], "truncated: the AVI ends in a chunk"),
+        (video_file("AVI", "mpeg4"), "the AVI has no sound"),
         (AIFF[:20], "truncated: the file ends in its header"),
         (replaced(AIFF, 8, b"XXXX"), "the FORM file is not an AIFF"),
         (AIFF[:12] + b"XXXX\0\0\0\0" * 2000, "the AIFF has 1000 chunks and no format"),
