@@ -24,6 +24,23 @@ from cornserve_tasklib.media import Media, Video
 CONTAINERS = {"MP4": "mp4", "MOV": "mov", "WEBM": "webm", "MKV": "matroska", "AVI": "avi", "GIF": "gif"}
 """FFmpeg's names of the containers that a gateway detects."""
 
+AVI_CODECS = {
+    "MP42": ("msmpeg4v2", "yuv420p"),
+    "MP43": ("msmpeg4", "yuv420p"),
+    "WMV2": ("wmv2", "yuv420p"),
+    "H263": ("h263", "yuv420p"),
+    "FLV1": ("flv", "yuv420p"),
+    "mpg2": ("mpeg2video", "yuv420p"),
+    "cvid": ("cinepak", "rgb24"),
+    "MPNG": ("png", "rgb24"),
+    "FFV1": ("ffv1", "yuv420p"),
+    "HFYU": ("huffyuv", "yuv422p"),
+    "ULY0": ("utvideo", "yuv420p"),
+    "I420": ("rawvideo", "yuv420p"),
+    "RGB": ("rawvideo", "bgr24"),
+}
+"""FFmpeg's encoder and format of the pixels, by the name of the codec in an AVI file."""
+
 SILENCE: npt.NDArray[np.float32] = np.zeros((1, 48_000), np.float32)
 """A second at 48 kHz."""
 
@@ -83,6 +100,13 @@ def video_file(
             if sound_stream is not None:
                 _write_sound(container, sound_stream, SILENCE if samples is None else samples)
         return file.getvalue()
+
+
+def avi_file(codec: str) -> bytes:
+    """Returns a file in one of `AVI_CODECS`. H.263 has only few sizes and rates."""
+    encoder, pixel_format = AVI_CODECS[codec]
+    width, height = (128, 96) if codec == "H263" else (96, 64)
+    return video_file("AVI", encoder, width=width, height=height, fps=30, pixel_format=pixel_format)
 
 
 @contextmanager

@@ -44,6 +44,12 @@ VIDEO_CODECS = ("h264", "hevc", "vp8", "vp9", "av1", "mpeg4", "mjpeg", "gif")
 _DECODERS = (*VIDEO_CODECS, "libdav1d", "aac", "mp3float", "opus", "vorbis", "flac", "ac3", "eac3", "alac", "pcm_s16le")
 """FFmpeg's decoders that may run. It reads the beginning of the sound, too."""
 
+_AVI_DECODERS = (
+    *("msmpeg4v2", "msmpeg4", "wmv2", "h263", "flv", "mpeg2video"),
+    *("cinepak", "png", "ffv1", "huffyuv", "utvideo", "rawvideo"),
+)
+"""FFmpeg's decoders that may also run for AVI files. `max_pixels` limits the frames of each."""
+
 _VP8_SHOWN = 0x10
 """The flag in the first byte of a frame (RFC 6386, section 9.1)."""
 
@@ -176,13 +182,14 @@ def _open_video(video: Video) -> Iterator[tuple[av.container.InputContainer, av.
         raise UnusableMediaError(video.where, "the video has no data")
     max_pixels = (video.width + _PADDING) * (video.height + _PADDING)
     options = {"max_pixels": str(max_pixels)}
+    decoders = (*_DECODERS, *_AVI_DECODERS) if video.format == "AVI" else _DECODERS
     try:
         with av.open(
             io.BytesIO(video.data.data),
             "r",
             format=DEMUXERS[video.format],
             options=options,
-            container_options={"codec_whitelist": ",".join(_DECODERS), "format_whitelist": DEMUXERS[video.format]},
+            container_options={"codec_whitelist": ",".join(decoders), "format_whitelist": DEMUXERS[video.format]},
             metadata_errors="replace",
         ) as container:
             if not container.streams.video:

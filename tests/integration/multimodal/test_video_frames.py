@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from typing import Any, Literal
 
@@ -12,7 +13,7 @@ import pytest
 from cornserve_executors.media.video_decoding import decode_video
 from cornserve_executors.media.video_sampling import FrameSampling, VideoSource
 from cornserve_tasklib.media_options import MediaOptions
-from tests.video import rotated, transparent_gif, video_file, video_from_file
+from tests.video import AVI_CODECS, avi_file, rotated, transparent_gif, video_file, video_from_file
 
 Backend = Literal["opencv", "qwen2_vl", "qwen3_vl"]
 BACKENDS: tuple[Backend, ...] = ("opencv", "qwen2_vl", "qwen3_vl")
@@ -31,6 +32,7 @@ FILES: dict[str, Callable[[], bytes]] = {
     "AVI": lambda: video_file("AVI", "mpeg4", sound="mp3"),
     "H.264 in AVI": lambda: video_file("AVI", codec_context={"options": {"x264-params": "bframes=0"}}),
     "Motion JPEG in AVI": lambda: video_file("AVI", "mjpeg", pixel_format="yuvj420p"),
+    **{codec: partial(avi_file, codec) for codec in AVI_CODECS},
     "GIF": lambda: video_file("GIF", "gif", pixel_format="rgb8"),
     "fragmented": lambda: video_file(options={"movflags": "frag_keyframe+empty_moov"}),
     "variable frame rate": lambda: video_file(times=IRREGULAR, count=len(IRREGULAR)),
@@ -43,6 +45,7 @@ FILES: dict[str, Callable[[], bytes]] = {
     "transparent": lambda: transparent_gif([100, 20, 300, 10, 50, 0]),
 }
 FORMATS = {
+    **dict.fromkeys(AVI_CODECS, "AVI"),
     "H.264 in AVI": "AVI",
     "Motion JPEG in AVI": "AVI",
     "VP8": "WEBM",

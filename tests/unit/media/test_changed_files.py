@@ -24,7 +24,7 @@ from cornserve_tasklib.media import Audio, Image, Media, Video
 from tests.audio import as_audio, audio_file, audio_from_file, sound
 from tests.chaos.form import by_form, seed
 from tests.images import as_image, noise
-from tests.video import video_file, video_from_file
+from tests.video import AVI_CODECS, avi_file, video_file, video_from_file
 
 PICTURE = noise(0, 30, 20)
 EXIF = PIL.Image.Exif()
@@ -52,6 +52,7 @@ MEDIA: dict[str, Media] = {
         for name in ("W64", "WAV-MP3")
     },
     "ADPCM in AIFF": as_audio(sound(1, 0.3), format="AIFF", subtype="IMA_ADPCM"),
+    **{codec: video_from_file(avi_file(codec), "AVI", width=128, height=96) for codec in AVI_CODECS},
     **{
         f"{format} with {sound}": video_from_file(video_file(format, codec, 6, sound=sound), format, frames=6)
         for format, codec, sound in (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import struct
 import threading
 import tracemalloc
 from concurrent.futures import CancelledError
@@ -147,11 +148,18 @@ def test_decoding_ends_when_its_caller_is_cancelled() -> None:
     assert len(decode_video(video, ALL).indices) == 20
 
 
+LARGE_PNG_FRAMES = video_file("AVI", "png", width=640, height=480, pixel_format="rgb24").replace(
+    struct.pack("<II", 640, 480), struct.pack("<II", 96, 64)
+)
+"""A file that declares smaller frames than it has."""
+
+
 @pytest.mark.parametrize(
     ("data", "format", "fields", "reason"),
     [
         (video_file(count=30), "MP4", {}, "the video has more than the declared 20 frames"),
         (video_file(width=640, height=480), "MP4", {}, "the frames have 640×480 pixels, but 96×64 were declared"),
+        (LARGE_PNG_FRAMES, "AVI", {}, "the AVI video cannot be decoded: "),
         (sound_file("aac", "mp4"), "MP4", {}, "the file has no video"),
         (video_file("WEBM", "libvpx"), "MP4", {}, "the MP4 video cannot be decoded: "),
         (b"", "MP4", {}, "the MP4 video cannot be decoded: "),

@@ -20,10 +20,12 @@ MAGIC = b"RIFF"
 
 MAX_CHUNKS = 10_000
 
+_RGB = bytes(4)
 _CODECS = frozenset(
     (
         *(b"H264", b"X264", b"AVC1", b"HEVC", b"HVC1", b"VP80", b"VP90", b"AV01", b"MJPG"),
-        *(b"MP4V", b"FMP4", b"XVID", b"DIVX", b"DX50"),
+        *(b"MP4V", b"FMP4", b"XVID", b"DIVX", b"DX50", b"MP42", b"MP43", b"WMV2", b"H263", b"FLV1", b"MPG2"),
+        *(b"CVID", b"MPNG", b"FFV1", b"HFYU", b"ULY0", b"I420", _RGB),
     )
 )
 _VIDEO, _AUDIO = b"vids", b"auds"
@@ -50,7 +52,8 @@ def read_header(data: bytes, max_frames: int) -> VideoHeader:
     scale, rate, frames, layout = track
     width, height, codec = unpack_from("<ii4x4s", data, layout + 4)
     if codec.upper() not in _CODECS:
-        raise unsupported_codec(codec.decode("latin-1"))
+        name = codec.decode("latin-1")
+        raise unsupported_codec(name if name.isprintable() else f"{int.from_bytes(codec, 'little'):#x}")
     if frames > max_frames:
         raise too_many_frames(max_frames)
     return VideoHeader("AVI", abs(width), abs(height), frames, frames * scale / rate if rate else 0)

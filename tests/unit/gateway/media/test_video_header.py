@@ -9,6 +9,7 @@ import struct
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 import av
 import pytest
@@ -19,7 +20,7 @@ from cornserve.gateway.media.inspection import RULES
 from cornserve.gateway.media.video_header import read_video_header
 from cornserve.limits import Limits
 from tests.audio import audio_file, sound
-from tests.video import rotated, transparent_gif, video_file
+from tests.video import AVI_CODECS, avi_file, rotated, transparent_gif, video_file
 
 MUTATIONS = int(os.environ.get("CORNSERVE_VIDEO_MUTATIONS", "40"))
 """Changed files of each format."""
@@ -39,6 +40,7 @@ VIDEOS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "variable frame rate in WebM": ("WEBM", lambda: video_file("WEBM", "libvpx", count=8, times=TIMES)),
     "AVI": ("AVI", lambda: video_file("AVI", "mpeg4")),
     "Motion JPEG": ("AVI", lambda: video_file("AVI", "mjpeg", width=95, height=63, pixel_format="yuvj420p")),
+    **{name: ("AVI", partial(avi_file, name)) for name in AVI_CODECS},
     "GIF": ("GIF", lambda: video_file("GIF", "gif", pixel_format="rgb8")),
     "one frame": ("MP4", lambda: video_file(count=1)),
     "one frame in WebM": ("WEBM", lambda: video_file("WEBM", "libvpx", count=1)),
@@ -108,7 +110,8 @@ INVALID = {
     "AVI in its list": (b"RIFF\0\0\0\0AVI ", "invalid", "broken: the AVI has no video"),
     "AVI in its track": (b"RIFF\0\0\0\0" + AVI[8 : AVI.index(b"strf") + 12], "invalid", "truncated: the file ends"),
     "AVI in a chunk": (AVI[:-9], "invalid", "truncated: the AVI ends in a chunk"),
-    "Cinepak": (AVI.replace(b"FMP4", b"cvid"), "unsupported", "unsupported video codec 'cvid': convert the video"),
+    "Indeo": (AVI.replace(b"FMP4", b"IV50"), "unsupported", "unsupported video codec 'IV50': convert the video"),
+    "RLE": (AVI.replace(b"FMP4", b"\1\0\0\0"), "unsupported", "unsupported video codec '0x1': convert the video"),
     "frame bomb in AVI": (patched(AVI, b"strh", 36, b"\xff" * 4), "too_large", "more than 36000 frames"),
     "MP4 in its first box": (MP4[:20], "invalid", "truncated: the MP4 ends in a box"),
     "MP4 without its header": (MP4[: MP4.index(b"moov") - 4], "invalid", "truncated: the MP4 has no header"),
