@@ -176,7 +176,7 @@ class AutoscaledExecutor(SpecModel):
 
 
 class AutoscalingSettings(SpecModel):
-    """Settings of the autoscaling of an app: the replicas of each executor follow its load."""
+    """Settings of the autoscaling of an app without a plan: the replicas of each executor follow its load."""
 
     executors: list[AutoscaledExecutor] = Field(min_length=1, max_length=MAX_EXECUTOR_OVERRIDES)
     """The executors to scale. The others keep their replicas."""
@@ -224,8 +224,7 @@ class AppPolicies(SpecModel):
     targets: LatencyTargetSettings | None = None
     """The targets of latencies, by which requests are counted and may be refused. By default, none."""
     autoscaling: AutoscalingSettings | None = None
-    """The autoscaling of the app's executors. Without these settings, only users change the replicas. In an app with a
-    plan, it never runs more GPUs or slots than those for which the plan was made."""
+    """The autoscaling of an app without a plan. Without these settings, only users change the replicas."""
     log_decisions: bool = False
     """Whether gateways log each choice of a path and of a replica."""
 
@@ -233,7 +232,7 @@ class AppPolicies(SpecModel):
         SpecRule(
             lambda policies: policies.adaptation is None or policies.autoscaling is None,
             "!has(self.adaptation) || !has(self.autoscaling)",
-            "adaptation changes the cells of a plan, and autoscaling the replicas of executors: remove one of them",
+            "adaptation is for an app with a plan, and autoscaling for an app without one: remove one of them",
         ),
     )
 

@@ -171,6 +171,12 @@ class AppSpec(SpecModel):
             "a plan has the replicas of the executors: remove the replicas or the plan",
             field="replicas",
         ),
+        SpecRule(
+            lambda spec: not spec.is_planned or spec.policies.autoscaling is None,
+            f"{_UNPLANNED} || !has(self.policies) || !has(self.policies.autoscaling)",
+            "a plan determines the replicas: use policies.adaptation, or remove the plan",
+            field="policies.autoscaling",
+        ),
     )
 
     @model_validator(mode="before")

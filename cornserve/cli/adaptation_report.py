@@ -17,9 +17,7 @@ def adaptation_lines(app: AppView, now: datetime) -> Iterator[str]:
     yield from hold_lines(app, now)
     adaptation = app.status.adaptation
     for load in [] if adaptation is None else adaptation.executors:
-        groups = [group for group in app.status.groups if group.executor == load.name]
-        is_planned = app.spec.plan is not None
-        yield _load(load, sum(each.wanted for each in groups) if is_planned else app.spec.replicas_of(load.name))
+        yield _load(load, app.spec.replicas_of(load.name))
     if adaptation is not None and adaptation.proposal is not None:
         yield from _proposal(app.name, adaptation.proposal)
     if adaptation is not None and adaptation.plan_proposal is not None:

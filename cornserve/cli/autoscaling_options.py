@@ -1,4 +1,4 @@
-"""The option of `cornserve deploy` that autoscales an app."""
+"""The option of `cornserve deploy` that autoscales an app without a plan."""
 
 from __future__ import annotations
 

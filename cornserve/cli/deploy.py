@@ -209,9 +209,9 @@ def deploy(
         typer.Option(
             "--autoscale",
             metavar="EXECUTOR[=LOAD] | NAME=SECONDS",
-            help="Run more or fewer replicas of this executor when its load changes, with a plan within its GPUs. One "
-            "replica takes this load per second: --autoscale llm=2000tokens:1-4 --autoscale resize=8requests. By "
-            "default, the most within its part of --ttft, by --profile and --workload: --autoscale llm:1-4.",
+            help="Without a plan: run more or fewer replicas of this executor when its load changes. One replica takes "
+            "this load per second: --autoscale llm=2000tokens:1-4 --autoscale resize=8requests. By default, the most "
+            "within its part of --ttft, by --profile and --workload: --autoscale llm:1-4.",
             rich_help_panel=SERVING,
         ),
     ] = None,
@@ -265,8 +265,10 @@ def deploy(
     is_planned = budget.check(plan, reads_profile=bool(scaling.derived))
     if is_planned and share:
         raise CliError("--share: the plan determines the shares of the paths: remove it")
-    if scaling.derived and plan is not None:
-        raise CliError(f"--autoscale: --plan gives no load of a replica: give {scaling.derived[0]}=2000tokens")
+    if autoscale and (is_planned or plan is not None):
+        raise CliError(
+            "--autoscale: the plan determines the replicas: use --adapt, or remove --plan, --gpus, --gpus-of and --rate"
+        )
     inputs = CapacityInputs.of(scaling.derived, ttft, workload, profile)
     deadline = Deadline(timeout)
 
@@ -292,16 +294,15 @@ def deploy(
     resolved, graph = run_import(target, resolve, deadline)
     resolved = with_adaptation(resolved, adapt or [])
     resolved = with_latency_targets(resolved, ttft=ttft, tbt=tbt, e2e=e2e, admission=admission)
+    capacities = derive_capacities(resolved.name, graph, inputs) if graph and inputs else {}
+    resolved = with_autoscaling(resolved, scaling, capacities)
     if resolved.warning:
         print_warning(resolved.warning)
-    file = None
     with open_client(ctx, url) as client:
         if is_planned:
             assert graph is not None
-            resolved, file = plan_target(client, resolved, graph.graph, budget)
+            resolved = plan_target(client, resolved, graph.graph, budget)
             deadline = Deadline(timeout)  # Measurements have the limit of --budget.
-        capacities = derive_capacities(resolved.name, graph, inputs, file) if graph and inputs else {}
-        resolved = with_autoscaling(resolved, scaling, capacities)
         if resolved.spec.plan is not None:
             check_slots(client, resolved.spec.plan.gpus)
         with _hint_on_interrupt(resolved.name):

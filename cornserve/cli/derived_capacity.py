@@ -11,7 +11,6 @@ from cornserve.cli.console import CliError
 
 if TYPE_CHECKING:
     from cornserve.app.graph_recording import SpecGraph
-    from cornserve_planner.plan_file.document import PlanFile
     from cornserve_planner.simulation.stage_capacity import StageCapacity
 
 
@@ -56,16 +55,11 @@ class DerivedCapacity(NamedTuple):
         return f"{self.capacity:g} {self.unit}/s"
 
 
-def derive_capacities(
-    app: str, target: SpecGraph, inputs: CapacityInputs, plan: PlanFile | None
-) -> dict[str, DerivedCapacity]:
+def derive_capacities(app: str, target: SpecGraph, inputs: CapacityInputs) -> dict[str, DerivedCapacity]:
     """Returns the load of each executor at which a replica needs its part of the TTFT target.
 
     The load has tokens if the workload states those of its requests. Executors with one name have the least of their
     loads.
-
-    Args:
-        plan: the plan by which the app is deployed, if there is one.
 
     Raises `CliError`.
     """
@@ -80,7 +74,7 @@ def derive_capacities(
         raise CliError('capacities need the planner: run pip install "cornserve[planner]"') from error
     from cornserve.app.model_document import model_document
 
-    options = {name: target.executors[name] for name in (target.deployed if plan is None else plan.options)}
+    options = {name: target.executors[name] for name in target.deployed}
     for name in inputs.executors:
         if name not in options.values():
             known = ", ".join(sorted({*options.values()}))
@@ -88,10 +82,9 @@ def derive_capacities(
     scaled = [option for option, name in options.items() if name in inputs.executors]
     settings = ServingSettings(ttft=inputs.ttft, autoscaled=dict.fromkeys(scaled))
     try:
-        if plan is None:
-            model = ModelDocument.parse(dumps(model_document(app, target.graph)), source=f"{app}.json")
-            planned = PlanRequest(model, rate=1.0, workload=inputs.workload, profile=inputs.profile)
-            plan = plan_replicas(planned, dict.fromkeys(options, 1))
+        model = ModelDocument.parse(dumps(model_document(app, target.graph)), source=f"{app}.json")
+        planned = PlanRequest(model, rate=1.0, workload=inputs.workload, profile=inputs.profile)
+        plan = plan_replicas(planned, dict.fromkeys(options, 1))
         # The rate changes the times at which the requests arrive, but not the capacities.
         request = SimulationRequest(plan, app, inputs.workload, inputs.profile, 1.0, settings=settings)
         capacities = replica_capacities(request)

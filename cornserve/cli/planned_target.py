@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from cornserve.client.deploy_target import DeployTarget
     from cornserve_planner.inputs.planning_inputs import PlanInputs
     from cornserve_planner.model.document import ModelDocument
-    from cornserve_planner.plan_file.document import PlanFile
     from cornserve_planner.planning.request import PlanRequest
 
 
@@ -87,10 +86,8 @@ class PlanBudget(NamedTuple):
         return True
 
 
-def plan_target(
-    client: Client, target: DeployTarget, graph: AppGraph, budget: PlanBudget
-) -> tuple[DeployTarget, PlanFile]:
-    """Returns the target with a plan, and the plan as a file. Prints a summary, and measures what the profile lacks.
+def plan_target(client: Client, target: DeployTarget, graph: AppGraph, budget: PlanBudget) -> DeployTarget:
+    """Returns the target with a plan, and prints a summary of it. Measures the options that the profile lacks.
 
     Raises `CliError` or `DeployTargetError`: before a measurement, if the options, the workload or the profile are not
     valid for the app, or if no plan has so few GPUs.
@@ -137,7 +134,7 @@ def plan_target(
     stderr().print(summary(result.file, f"cells: {describe_cells(result.file.counts)}"))
     plan = plan.with_gpu_types(profile.slot_types)
     planned = resolve_target(target, name=None, plan=plan, step_limits=result.file.step_limits)
-    return planned._replace(spec=planned.spec.model_copy(update={"planning": planning})), result.file
+    return planned._replace(spec=planned.spec.model_copy(update={"planning": planning}))
 
 
 def _check_request(request: PlanRequest, graph: AppGraph, model: ModelDocument) -> None:

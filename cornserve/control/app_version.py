@@ -104,7 +104,7 @@ class AppVersion:
         return self.spec.code
 
     def is_routed_as(self, code: str, plan: AppPlan | None) -> bool:
-        """Whether the version has this code and this plan. Only numbers of replicas of apps without a plan differ."""
+        """Whether the version has this code and this plan. Only numbers of replicas may differ."""
         return self.code == code and self.spec.plan == plan
 
     @cached_property

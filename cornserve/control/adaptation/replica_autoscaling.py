@@ -1,15 +1,12 @@
-"""One app that is autoscaled: the loads of its executors, and the replicas that they should have."""
+"""One app without a plan that is autoscaled: the loads of its executors, and the replicas that they should have."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from cornserve.app.adaptation_status import AdaptationStatus, AutoscaledLoad
-from cornserve.app.plan import AppPlan
 from cornserve.app.settings import AutoscaledExecutor, AutoscalingSettings
-from cornserve.app.spec import AppSpec
 from cornserve.control.adaptation.app_adaptation import SpecChange
 from cornserve.control.adaptation.arrival_reader import Arrivals
 from cornserve.control.adaptation.decision_log import decide_replicas
@@ -47,16 +44,10 @@ class ScaledExecutor:
         if replicas != self.running.replicas:
             self.running = RunningReplicas(replicas, now, self.running.counted_from if is_decided else now)
 
-    def observe(self, arrivals: Arrivals, groups: set[str], now: float, *, is_planned: bool) -> None:
-        """Adds the load of the executor's groups since the last call.
-
-        Args:
-            is_planned: whether the replicas are those of all groups together, instead of those of each.
-        """
+    def observe(self, arrivals: Arrivals, groups: set[str], now: float) -> None:
+        """Adds the load of the executor's groups since the last call."""
         counts = arrivals.tokens if self.executor.unit == "tokens" else arrivals.invocations
         loads = {group: counts.get(group, 0) for group in groups}
-        if is_planned:
-            loads = {self.executor.name: sum(loads.values())}
         self._loads.add(loads, now, is_complete=arrivals.is_complete)
 
     def decide(self, now: float, record: AppRecord) -> ReplicaChange | None:
@@ -95,7 +86,8 @@ class ReplicaAutoscaling:
         self.settings = settings
         self.status = AdaptationStatus()
         self._executors = [
-            ScaledExecutor(executor, settings, _replicas(record, executor.name), now) for executor in settings.executors
+            ScaledExecutor(executor, settings, record.spec.replicas_of(executor.name), now)
+            for executor in settings.executors
         ]
         self._decided: Mapping[str, int] = {}
         """The replicas of the change that was decided here, and is not applied yet, by executor."""
@@ -106,7 +98,7 @@ class ReplicaAutoscaling:
     def update(self, record: AppRecord, now: float) -> None:
         for scaled in self._executors:
             name = scaled.executor.name
-            replicas = _replicas(record, name)
+            replicas = record.spec.replicas_of(name)
             scaled.update(replicas, now, is_decided=self._decided.get(name) == replicas)
         if record.generation != self.record.generation:
             self._decided = {}
@@ -115,7 +107,7 @@ class ReplicaAutoscaling:
     def observe(self, arrivals: Arrivals, now: float) -> None:
         for scaled in self._executors:
             groups = {group.key for group in self.record.status.groups if group.executor == scaled.executor.name}
-            scaled.observe(arrivals, groups, now, is_planned=self.record.spec.plan is not None)
+            scaled.observe(arrivals, groups, now)
         name = self.record.name
         late_us, late_of_groups = Counter[str](), arrivals.late_us.get(name, {})
         for group in self.record.status.groups:
@@ -131,7 +123,7 @@ class ReplicaAutoscaling:
     def next_change(self, now: float, *, may_change: bool) -> SpecChange | None:
         if not may_change:
             return None
-        changes = self._within_budget(self._changes(now))
+        changes = self._changes(now)
         if not changes:
             return None
         replicas = {scaled.executor.name: change.replicas for scaled, change in changes.items()}
@@ -156,44 +148,11 @@ class ReplicaAutoscaling:
         )
         return {executors[name]: change for name, change in changes.items()}
 
-    def _within_budget(self, changes: Mapping[ScaledExecutor, ReplicaChange]) -> Mapping[ScaledExecutor, ReplicaChange]:
-        """Returns the changes with fewer replicas where an app with a plan would need more GPUs than its budget."""
-        spec, groups = self.record.spec, self.record.status.groups
-        if spec.plan is None:
-            return changes
-        gpus = {group.executor: group.gpus for group in groups}
-        free = _budget(spec, spec.plan) - sum(group.wanted * group.gpus for group in groups)
-        found = {}
-        for scaled, change in sorted(changes.items(), key=lambda each: each[1].replicas - each[0].running.replicas):
-            size, added = gpus.get(scaled.executor.name, 0), change.replicas - scaled.running.replicas
-            if size:
-                added = min(added, max(free, 0) // size)
-            if added:
-                free -= added * size
-                found[scaled] = replace(change, replicas=scaled.running.replicas + added)
-        return found
-
     def news(self, before: AdaptationStatus) -> Iterator[tuple[str, str]]:
         yield from ()
 
     def publish(self, metrics: ControllerMetrics, now: float) -> None:
         metrics.set_loads(self.record.name, [(scaled.load(now), scaled.running.replicas) for scaled in self._executors])
-
-
-def _replicas(record: AppRecord, executor: str) -> int:
-    """Returns the number of replicas of an executor that should run: in an app with a plan, that of all cells."""
-    if record.spec.plan is None:
-        return record.spec.replicas_of(executor)
-    planned = sum(group.wanted for group in record.status.groups if group.executor == executor)
-    return record.spec.executor_replicas.get(executor, planned)
-
-
-def _budget(spec: AppSpec, plan: AppPlan) -> int:
-    """Returns the GPUs or slots for which the plan was made: those of its budget, or those that its rate needs."""
-    inputs = spec.planning
-    if inputs is None:
-        return plan.gpus
-    return inputs.gpus or sum((inputs.gpus_of or {}).values()) or plan.gpus
 
 
 def _differ(known: AutoscaledLoad, load: AutoscaledLoad) -> bool:

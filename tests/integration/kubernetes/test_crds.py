@@ -175,9 +175,13 @@ def test_every_route_is_stored_unchanged(create: Create, route: Route) -> None:
         (MODEL | {"policies": {"targets": {}}}, "spec.policies.targets: .* set ttftSeconds"),
         (
             MODEL | {"planning": PLANNING, "policies": {"adaptation": {}, "autoscaling": AUTOSCALING}},
-            "spec.policies: .* adaptation changes the cells of a plan, and autoscaling the replicas of executors",
+            "spec.policies: .* adaptation is for an app with a plan, and autoscaling for an app without one",
         ),
         (MODEL | {"replicas": 2, "plan": to_json(plan())}, "spec.replicas: .* a plan has the replicas"),
+        (
+            MODEL | {"policies": {"autoscaling": AUTOSCALING}, "plan": to_json(plan())},
+            "spec.policies.autoscaling: .* a plan determines the replicas",
+        ),
         (MODEL | {"replicas": 2, "planning": PLANNING}, "spec.replicas: .* a plan has the replicas"),
         (MODEL | {"planning": PLANNING | {"objective": "gpus"}}, "spec.planning.objective: .* that a rate minimizes"),
         (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,6 @@ import pytest
 from typer.testing import CliRunner
 
 from cornserve.cli.commands import app
-from cornserve_planner.goodput import replay
-from tests.unit.app.plans import plan_document
 from tests.unit.http_server import StubServer, json_response, sse_response
 
 UNREACHABLE = "http://127.0.0.1:1"
@@ -46,16 +43,15 @@ def test_executors_and_their_loads_are_part_of_the_spec(cli: CliRunner, server: 
         (["llm=1tokens:4-2"], "--autoscale: policies.autoscaling: 4 to 2 replicas: the first number"),
         (["llm=1tokens", "llm=2tokens"], "--autoscale: policies.autoscaling: executors: 'llm' is given more than once"),
         (["shrink_seconds=10"], "--autoscale: policies.autoscaling.executors"),
-        (["llm=1tokens", "--adapt", "on"], "--autoscale: policies: adaptation changes the cells of a plan"),
+        (["llm=1tokens", "--adapt", "on"], "--autoscale: policies: adaptation is for an app with a plan"),
     ],
 )
 def test_settings_that_cannot_be_used_are_rejected(cli: CliRunner, settings: list[str], message: str) -> None:
     arguments = [part for each in settings for part in ([each] if each in ("--adapt", "on") else ["--autoscale", each])]
     result = cli.invoke(app, ["deploy", "a/b", *arguments, "--url", UNREACHABLE])
     assert result.exit_code == 1
-    *warnings, error = result.stderr.splitlines()
-    assert error.startswith(f"error: {message}")
-    assert all(line.startswith("warning: no directory a/b exists") for line in warnings)
+    assert result.stderr.startswith(f"error: {message}")
+    assert result.stderr.count("\n") == 1
 
 
 CAPTIONS = """
@@ -134,18 +130,6 @@ def test_one_process_imports_the_file_from_which_loads_follow(
     assert len(set(log.read_text().split())) == 1
 
 
-def test_loads_follow_from_the_plan_that_is_made(
-    cli: CliRunner, server: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(replay, "MOST_REQUESTS", 200)
-
-    found = autoscaled(cli, server, tmp_path, ["stage:1-4"], "5", WORKLOAD, options=["--gpus", "4"])
-
-    assert found["unit"] == "tokens"
-    assert 0 < found["capacity"] <= 400 * RATES["encoder"]
-    assert sum(server.requests[-1][1]["plan"]["cells"][0]["replicas"].values()) == 4
-
-
 def autoscaled(
     cli: CliRunner,
     server: StubServer,
@@ -154,7 +138,6 @@ def autoscaled(
     ttft: str,
     workload: dict[str, Any],
     code: str = CAPTIONS,
-    options: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Returns the fields of the only executor that a deployed app autoscales."""
     files = {"caption.py": code, "workload.json": json.dumps(workload), "profile.json": json.dumps(PROFILE)}
@@ -166,11 +149,19 @@ def autoscaled(
         arguments += [f"--{name}={folder}/{name}.json" for name in ("workload", "profile")]
 
     target = str(folder / "caption.py")
-    result = cli.invoke(app, ["deploy", target, *arguments, *options, "--ttft", ttft, "--url", server.url])
+    result = cli.invoke(app, ["deploy", target, *arguments, "--ttft", ttft, "--url", server.url])
 
     assert "stored" in result.stderr, result.stderr
     [found] = server.requests[-1][1]["policies"]["autoscaling"]["executors"]
     return dict(found)
+
+
+@pytest.mark.parametrize("size", [["--plan", "plan.json"], ["--gpus", "4", "--workload", "workload.json"]])
+@pytest.mark.parametrize("executor", ["llm", "llm=2000tokens"])
+def test_an_app_with_a_plan_is_not_autoscaled(cli: CliRunner, size: list[str], executor: str) -> None:
+    result = cli.invoke(app, ["deploy", "a/b", "--autoscale", executor, *size, "--url", UNREACHABLE])
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+    assert result.stderr.startswith("error: --autoscale: the plan determines the replicas: use --adapt, or remove")
 
 
 @pytest.mark.parametrize(
@@ -178,7 +169,6 @@ def autoscaled(
     [
         (["--autoscale", "llm"], "--autoscale: llm has no load of a replica: give llm=2000tokens, or --ttft, --workl"),
         (["--autoscale", "llm:1-4", "--ttft", "2"], "--autoscale: llm has no load of a replica: give llm=2000tokens"),
-        (["--autoscale", "llm", "--plan", "p.json"], "--autoscale: --plan gives no load of a replica: give llm=2000"),
     ],
 )
 def test_a_load_that_does_not_follow_is_missing(cli: CliRunner, arguments: list[str], message: str) -> None:
@@ -199,19 +189,6 @@ def test_the_load_of_an_executor_is_shown(cli: CliRunner, server: StubServer) ->
 
     assert "load of llm: 2600 of 4000 tokens/s (2 × 2000)" in lines
     assert "load of encoder: not known yet, of 20 requests/s (1 × 20)" in lines
-
-
-def test_the_load_of_a_stage_of_a_plan_is_shown(cli: CliRunner, server: StubServer) -> None:
-    groups = [{"key": f"llm-{cell}", "executor": "llm", "wanted": 2, "replicas": [], "cell": cell} for cell in "12"]
-    llm = {"name": "llm", "unit": "tokens", "load": 2600.0, "capacity": 2000.0}
-    status = {"phase": "serving", "generation": 1, "groups": groups, "adaptation": {"executors": [llm]}}
-    spec = {"model": "/m", "plan": plan_document()}
-    view = {"name": "a", "uid": "u", "generation": 1, "version": 1, "spec": spec, "status": status}
-    server.on("GET /admin/v1/apps/a?memory=true", json_response(view))
-
-    lines = cli.invoke(app, ["status", "a", "--url", server.url]).stdout.splitlines()
-
-    assert "load of llm: 2600 of 8000 tokens/s (4 × 2000)" in lines
 
 
 def test_one_executor_is_scaled(cli: CliRunner, server: StubServer) -> None:

@@ -1,4 +1,4 @@
-"""Apps that are autoscaled, with made loads and a made clock."""
+"""Apps without a plan that are autoscaled, with made loads and a made clock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from cornserve.app.plan import AppPlan
 from cornserve.app.record import AppStatus, GroupStatus, Phase, ReplicaState, ReplicaStatus
 from cornserve.app.scale import Scale, scaled_spec
 from cornserve.app.settings import AppPolicies, AutoscaledExecutor, AutoscalingSettings
@@ -19,7 +18,6 @@ from cornserve.control.adaptation.driver import AdaptationDriver
 from cornserve.control.metrics import ControllerMetrics
 from cornserve.control.store.base import APPS, Store
 from cornserve.control.store.sqlite import SqliteStore
-from tests.unit.app.plans import plan
 from tests.unit.control.adapting_app import START, MadeArrivals, MadePlans, Observer
 from tests.unit.control.running_controller import FakeLauncher
 
@@ -41,8 +39,6 @@ class AutoscalingApp:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.now = 0.0
-        self.executors = {"llm-1": "llm", "llm-2": "llm", "encoder-1": "encoder"}
-        """The names of the executors, by group."""
         self.phase = Phase.SERVING
         self.most_ready = 64
         """The most replicas of an executor that become ready."""
@@ -77,30 +73,25 @@ class AutoscalingApp:
         await self.store.update_spec(APPS, "chat", spec, record.version)
         await self.control()
 
-    async def deploy(self, planned: AppPlan | None = None) -> None:
+    async def deploy(self) -> None:
         policies = AppPolicies(autoscaling=SETTINGS, log_decisions=True)
-        spec = AppSpec(source=AppSource(inline="app = ..."), policies=policies, plan=planned)
-        await self.store.create(APPS, "chat", spec)
+        await self.store.create(APPS, "chat", AppSpec(source=AppSource(inline="app = ..."), policies=policies))
         await self.control()
 
     async def control(self) -> None:
         """Writes the status, and delivers the records, like a controller."""
         record = await self.store.get(APPS, "chat")
+        executors = {"llm-1": "llm", "llm-2": "llm", "encoder-1": "encoder"}
         groups = [
-            GroupStatus(key=key, executor=name, gpus=1, wanted=wanted, replicas=[READY] * min(wanted, self.most_ready))
-            for key, name in self.executors.items()
-            for wanted in [self.wanted(record.spec, name)]
+            GroupStatus(key=key, executor=name, wanted=wanted, replicas=[READY] * min(wanted, self.most_ready))
+            for key, name in executors.items()
+            for wanted in [record.spec.replicas_of(name)]
         ]
         adaptation = self.driver.status("chat")
         status = AppStatus(phase=self.phase, generation=record.generation, groups=groups, adaptation=adaptation)
         if status != record.status:
             await self.store.update_status(APPS, "chat", status, record.version)
         self.driver.update({"chat": await self.store.get(APPS, "chat")})
-
-    def wanted(self, spec: AppSpec, executor: str) -> int:
-        if spec.plan is None:
-            return spec.replicas_of(executor)
-        return spec.executor_replicas.get(executor, {"llm": 2, "encoder": 1}[executor])
 
     async def run(self, seconds: int, *, tokens: Mapping[str, int], images: int) -> None:
         """Runs for some time with loads per second."""
@@ -122,7 +113,7 @@ class AutoscalingApp:
     async def replicas(self) -> tuple[int, int]:
         """Returns the numbers of replicas of the language models and of the encoder."""
         spec = (await self.store.get(APPS, "chat")).spec
-        return self.wanted(spec, "llm"), self.wanted(spec, "encoder")
+        return spec.replicas_of("llm"), spec.replicas_of("encoder")
 
     def metric(self, name: str, executor: str, unit: str) -> float | None:
         labels = {"app": "chat", "executor": executor, "unit": unit}
@@ -272,32 +263,6 @@ async def test_missed_targets_add_replicas_only_when_all_are_ready_and_up_to_the
     chat.most_ready = 64
     await chat.run(160, tokens={"llm-1": 900}, images=0)
     assert await chat.replicas() == (4, 1)
-
-
-@pytest.fixture
-async def planned(tmp_path: Path) -> AsyncIterator[AutoscalingApp]:
-    """An app with a plan of an encoder and two replicas of a language model, on three GPUs."""
-    store = await SqliteStore.open(tmp_path / "planned.db")
-    app = AutoscalingApp(store)
-    app.executors = {"llm-1": "llm", "encoder-1": "encoder"}
-    await app.deploy(plan())
-    yield app
-    await store.close()
-
-
-async def test_stages_of_a_plan_share_its_gpus(planned: AutoscalingApp) -> None:
-    await planned.run(600, tokens={"llm-1": 900}, images=50)
-    assert await planned.replicas() == (2, 1)
-
-    await planned.run(600, tokens={"llm-1": 900}, images=50)
-    assert await planned.replicas() == (1, 2)
-    assert planned.metric("capacity", "encoder", "requests") == 40
-
-    await planned.run(1200, tokens={"llm-1": 900}, images=10)
-    assert await planned.replicas() == (1, 1)
-
-    await planned.run(120, tokens={"llm-1": 1900}, images=10)
-    assert await planned.replicas() == (2, 1)
 
 
 async def test_an_app_without_settings_is_not_scaled_any_more(chat: AutoscalingApp) -> None:

@@ -209,11 +209,11 @@ sizes = (
     )
     | st.fixed_dictionaries(
         {"plan": plans()},
-        optional={"planning": plannings, "policies": adapting | autoscaled, "executor_replicas": executor_replicas},
+        optional={"planning": plannings, "policies": adapting, "executor_replicas": executor_replicas},
     )
-    | st.fixed_dictionaries({"planning": plannings}, optional={"policies": adapting | autoscaled})
+    | st.fixed_dictionaries({"planning": plannings}, optional={"policies": adapting})
 )
-"""Replicas, possibly with autoscaling, or a plan, possibly with adaptation or autoscaling."""
+"""Replicas, possibly with autoscaling, or a plan, possibly with adaptation."""
 
 latency_targets = st.builds(
     LatencyTargetSettings,
