@@ -110,7 +110,7 @@ class Restart(SpecModel):
     id: RestartId = ""
     """Any text. Another one replaces the executors of the app, or starts a failed app again."""
     executors: dict[ExecutorName, RestartId] = Field(default_factory=dict, max_length=MAX_EXECUTOR_OVERRIDES)
-    """Texts for single executors, by name, instead of `id`. Another one replaces only this executor."""
+    """Texts for single executors, by name, in addition to `id`. Another one replaces only this executor."""
 
 
 class SpecChanges(TypedDict, total=False):
@@ -215,8 +215,11 @@ class AppSpec(SpecModel):
         return DEFAULT_FILENAME if self.source is None else self.source.filename
 
     def restart_of(self, executor: str) -> str:
-        """Returns the id of the last restart of an executor, or an empty text. Another one replaces the executor."""
-        return "" if self.restart is None else self.restart.executors.get(executor, self.restart.id)
+        """Returns the texts of the last restarts of an executor, or an empty text. Others replace the executor."""
+        if self.restart is None:
+            return ""
+        single = self.restart.executors.get(executor)
+        return f"{self.restart.id}/{single}" if single else self.restart.id
 
     @property
     def is_planned(self) -> bool:

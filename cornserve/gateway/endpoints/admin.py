@@ -123,7 +123,8 @@ async def restart(
     """
     while True:
         record = await _get(context.store, name)
-        spec = record.spec.model_copy(update={"restart": _restarted(record, executor or [])})
+        restart = _restarted_executors(record, executor) if executor else _restarted(record.spec)
+        spec = record.spec.model_copy(update={"restart": restart})
         with suppress(ConflictError, NotFoundError):
             return app_view(await context.store.update_spec(APPS, name, spec, record.version), context)
 
@@ -286,27 +287,29 @@ async def _create_or_update(store: Store, name: str, spec: AppSpec, description:
         check_executors(updated, description)
         # A plan that needed too much has started nothing: executors that run serve a smaller plan without a restart.
         if _has_failed(record) and (updated == record.spec or not _needed_too_much(record)):
-            updated = updated.model_copy(update={"restart": new_restart()})
+            updated = updated.model_copy(update={"restart": _restarted(updated)})
         with suppress(ConflictError, NotFoundError):
             return await store.update_spec(APPS, name, updated, record.version)
 
 
-def new_restart() -> Restart:
-    """Returns a restart whose id differs from all others."""
-    return Restart(id=uuid4().hex[:8])
+def _restarted(spec: AppSpec) -> Restart:
+    """Returns a restart of all executors of an app, whose id differs from all others."""
+    return (spec.restart or Restart()).model_copy(update={"id": _new_id()})
 
 
-def _restarted(record: AppRecord, executors: Sequence[str]) -> Restart:
-    """Returns a restart of all executors of an app, or of those with these names. Raises `ApiError`."""
-    restart, before, known = new_restart(), record.spec.restart or Restart(), _executors_of(record)
-    if not executors:
-        return restart
+def _restarted_executors(record: AppRecord, executors: Sequence[str]) -> Restart:
+    """Returns a restart of the executors with these names. Raises `ApiError`."""
+    before, known = record.spec.restart or Restart(), _executors_of(record)
     for name in executors:
         if known and name not in known:
             message = f"the app has no executor {name!r}: choose from {', '.join(sorted(known))}"
             raise ApiError(400, message, param="executor", code="unknown_executor")
     kept = {name: id for name, id in before.executors.items() if name in known}
-    return Restart(id=before.id, executors=kept | dict.fromkeys(executors, restart.id))
+    return Restart(id=before.id, executors=kept | dict.fromkeys(executors, _new_id()))
+
+
+def _new_id() -> str:
+    return uuid4().hex[:8]
 
 
 def _has_failed(record: AppRecord) -> bool:

@@ -79,6 +79,7 @@ def test_a_restart_of_one_executor_makes_no_other_group_of_the_others() -> None:
     before, after = keys(restart=Restart(id="1")), keys(restart=restart)
     assert after[0] != before[0]
     assert after[1] == before[1]
+    assert set(keys(restart=restart.model_copy(update={"id": "3"}))).isdisjoint(after)
 
 
 STAGES = {

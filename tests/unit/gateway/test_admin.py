@@ -490,6 +490,10 @@ async def test_one_executor_is_restarted(gateway: httpx.AsyncClient, store: Stor
     assert unknown.json()["error"]["message"] == "the app has no executor 'lm': choose from echo"
     assert (await store.get(APPS, "echo")).spec.restart == restart
 
+    whole = Restart(**(await gateway.post("/admin/v1/apps/echo/restart")).json()["spec"]["restart"])
+    assert whole.id != restart.id
+    assert whole.executors == restart.executors
+
 
 async def test_replicas_that_are_no_processes_of_this_machine_are_not_killed(
     gateway: httpx.AsyncClient, deploy: Deploy
