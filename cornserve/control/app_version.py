@@ -83,8 +83,10 @@ class AppVersion:
         return replace(self, generation=record.generation, spec=record.spec, plan=plan)
 
     def reduced_to(self, newer: AppVersion) -> Self | None:
-        """Returns this version with only those cells that a newer one has as well. None without such cells, or if the
-        executors of the newer one are others, for example after a restart."""
+        """Returns this version with only those cells that a newer one has as well, with the replicas of the plan.
+
+        None without such cells, or if the executors of the newer one are others, for example after a restart.
+        """
         plan = self.spec.plan
         if plan is None or self.plan is None or newer.spec.plan is None:
             return None
@@ -94,7 +96,8 @@ class AppVersion:
         reduced = plan.with_counts(counts, plan.target)
         names = {name for name, _ in reduced.running_cells}
         routing = self.plan.model_copy(update={"cells": [cell for cell in self.plan.cells if cell.name in names]})
-        version = replace(self, spec=self.spec.model_copy(update={"plan": reduced}), plan=routing)
+        spec = self.spec.model_copy(update={"plan": reduced, "executor_replicas": {}})
+        version = replace(self, spec=spec, plan=routing)
         kept = {group.key for group in version.groups}
         return version if kept <= {group.key for group in newer.groups} else None
 

@@ -18,7 +18,7 @@ from cornserve.app_host.description import AppDescription
 from cornserve.control.app_version import AppVersion
 from cornserve.control.deployment import Deployment
 from cornserve.control.launcher.base import GroupKey, SlotCount
-from cornserve.control.store.base import APPS, ROUTES, AppRecord, Record
+from cornserve.control.store.base import APPS, ROUTES, AppRecord, Record, RouteRecord
 from cornserve.task.errors import DefinitionError
 from tests.unit.app.plans import ENCODER, LLM, MONOLITH, cell, plan
 from tests.unit.control.running_controller import FakeLauncher, StoreClient, describe, running_controller
@@ -274,10 +274,9 @@ async def test_removed_cells_end_first_if_new_ones_have_no_room_beside_them(clie
     assert after["4-0"] == before["4-0"]
 
 
-async def test_ended_cells_stay_ended_if_the_route_could_not_be_written() -> None:
-    launcher = FakeLauncher()
-    launcher.slot_count = SlotCount("CPU slot", 8, 2)
-    record: AppRecord = Record("caption", "uid", 1, 1, caption("caption", mixture(small=1, large=1)), AppStatus())
+async def served_deployment(spec: AppSpec) -> tuple[Deployment, AppRecord, RouteRecord]:
+    """Returns a deployment whose newest version serves, with its records."""
+    record: AppRecord = Record("caption", "uid", 1, 1, spec, AppStatus())
     served = AppVersion.from_description(record, await describe(record.name, record.spec))
     route = Record("caption", "route", 1, 1, served.route, RouteStatus())
     deployment = Deployment(record)
@@ -285,18 +284,37 @@ async def test_ended_cells_stay_ended_if_the_route_could_not_be_written() -> Non
     await deployment.load(describe)
     deployment.apply_records(record, None)
     deployment.apply_records(record, route)
+    return deployment, record, route
+
+
+async def test_a_cell_that_remains_has_no_replicas_of_ended_ones() -> None:
+    launcher = FakeLauncher()
+    launcher.slot_count = SlotCount("CPU slot", 8, 2)
+    spec = caption("caption", mixture(small=1, large=1))
+    deployment, record, route = await served_deployment(spec.changed(executor_replicas={"stage": 7}))
+
+    deployment.apply_records(replace(record, generation=2, spec=spec.changed(plan=mixture(small=0, large=2))), route)
+    deployment.make_room(launcher)
+
+    assert sorted(group.replicas for group in deployment.groups().values()) == [1, 1, 3, 3]
+
+
+async def test_ended_cells_stay_ended_if_the_route_could_not_be_written() -> None:
+    launcher = FakeLauncher()
+    launcher.slot_count = SlotCount("CPU slot", 8, 2)
+    deployment, record, route = await served_deployment(caption("caption", mixture(small=1, large=1)))
     changed = replace(record, generation=2, spec=caption("caption", mixture(small=0, large=2)))
 
     for _ in range(2):  # the second round still finds the old route
         deployment.apply_records(changed, route)
         deployment.make_room(launcher)
         for key, group in deployment.groups().items():
-            waits = key not in served.route.group_keys
+            waits = key not in route.spec.group_keys
             state = ReplicaState.STARTING if waits else ReplicaState.READY
             reason = FailureReason.INSUFFICIENT_CAPACITY if waits else ""
             launcher.show(key, *[state] * group.replicas, reason=reason)
 
-    ended = groups_of(served.route)["2-0"][MONOLITH.key]
+    ended = groups_of(route.spec)["2-0"][MONOLITH.key]
     assert ended not in deployment.groups()
 
 
