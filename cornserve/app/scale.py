@@ -6,12 +6,13 @@ from datetime import datetime, timedelta
 from typing import Annotated, Literal, Self
 
 from annotated_types import Gt
-from pydantic import AllowInfNan, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AllowInfNan, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from cornserve.app.adaptation_status import MixtureProposal, PlanProposal
 from cornserve.app.plan import AppPlan
 from cornserve.app.settings import MAX_EXECUTOR_OVERRIDES, MAX_REPLICAS, ExecutorName, HoldSeconds
 from cornserve.app.spec import AppSpec
+from cornserve.validation_errors import describe_all
 from cornserve_policies.mixture import MAX_RUNNING_CELLS, cells_for_gpus, cells_for_rate
 
 
@@ -95,7 +96,10 @@ def scaled_spec(
 
 def _resized_spec(name: str, spec: AppSpec, scale: Scale, proposal: MixtureProposal | PlanProposal | None) -> AppSpec:
     if scale.executors is not None:
-        return spec.changed(executor_replicas={**spec.executor_replicas, **scale.executors})
+        try:
+            return spec.changed(executor_replicas={**spec.executor_replicas, **scale.executors})
+        except ValidationError as error:
+            raise ScaleError("executors", describe_all(error.errors())) from None
     if scale.replicas is not None:
         if spec.is_planned:
             raise ScaleError(
@@ -117,7 +121,7 @@ def _resized_spec(name: str, spec: AppSpec, scale: Scale, proposal: MixturePropo
             "approve",
             f"no change of the app {name!r} waits for an approval: `cornserve status {name}` shows the one that does",
         )
-    return spec.changed(plan=_approved_plan(spec.plan, proposal), executor_replicas={})
+    return spec.changed(plan=_approved_plan(spec.plan, proposal))
 
 
 def _approved_plan(plan: AppPlan, proposal: MixtureProposal | PlanProposal) -> AppPlan:

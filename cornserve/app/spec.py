@@ -47,6 +47,8 @@ Weight = Annotated[int, Field(ge=0, le=MAX_WEIGHT)]
 
 _UNPLANNED = "!has(self.plan) && !has(self.planning)"
 """The CEL condition that no plan determines the replicas."""
+_NO_EXECUTOR_REPLICAS = "!has(self.executorReplicas) || self.executorReplicas.size() == 0"
+"""The CEL condition that no executor has its number of replicas by hand."""
 
 
 class AppModel(SpecModel):
@@ -170,6 +172,18 @@ class AppSpec(SpecModel):
             f"{_UNPLANNED} || !has(self.replicas) || self.replicas == 1",
             "a plan has the replicas of the executors: remove the replicas or the plan",
             field="replicas",
+        ),
+        SpecRule(
+            lambda spec: spec.plan is not None or spec.planning is None or not spec.executor_replicas,
+            f"has(self.plan) || !has(self.planning) || {_NO_EXECUTOR_REPLICAS}",
+            "the plan that is made has the replicas of the executors: remove the numbers of replicas until it exists",
+            field="executor_replicas",
+        ),
+        SpecRule(
+            lambda spec: spec.policies.adaptation is None or not spec.executor_replicas,
+            f"!has(self.policies) || !has(self.policies.adaptation) || {_NO_EXECUTOR_REPLICAS}",
+            "policies.adaptation changes the replicas of the executors: remove it, or the numbers of replicas",
+            field="executor_replicas",
         ),
         SpecRule(
             lambda spec: not spec.is_planned or spec.policies.autoscaling is None,

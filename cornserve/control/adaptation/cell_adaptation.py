@@ -174,7 +174,7 @@ class CellAdaptation:
     def _changed_to(self, plan: AppPlan, reason: str) -> SpecChange:
         self._decided = plan
         return SpecChange(
-            {"plan": plan, "executor_replicas": {}, "model": self.record.spec.model, "held_until": None},
+            {"plan": plan, "model": self.record.spec.model, "held_until": None},
             f"{reason}: runs {_describe(plan)} instead of {_describe(self.plan)}",
         )
 

@@ -28,7 +28,7 @@ def with_served_plan(record: AppRecord, served: AppSpec | None) -> AppRecord:
     if served is None or served.plan is None or spec.policies.adaptation is None or spec.policies.adaptation.approval:
         return record
     plan = served.plan.model_copy(update={"planned_from": ""})  # It was not made from the newest inputs.
-    adapted = spec.changed(plan=plan, executor_replicas=served.executor_replicas, held_until=None)
+    adapted = spec.changed(plan=plan, held_until=None)
     if adapted.model is not None and served.model is not None:
         adapted = adapted.with_model(shares=served.model.shares)
     if adapted.code != served.code:

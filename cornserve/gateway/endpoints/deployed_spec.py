@@ -30,12 +30,15 @@ def _kept_fields(spec: AppSpec, current: AppSpec, description: AppDescription) -
     """Returns the fields of the current spec that a deployment of `spec` does not change.
 
     Replicas and plans replace each other and the numbers of single executors, and end the hold of the earlier ones.
+    Adaptation replaces the numbers of single executors, too.
     """
     kept = KEPT_FIELDS - spec.model_fields_set
     if spec.plan is not None or "replicas" in spec.model_fields_set:
         kept -= {"replicas", "executor_replicas", "plan", "planning", "measured", "held_until"}
     elif spec.planning is not None:
         kept -= {"replicas", "executor_replicas", "plan", "held_until"}
+    if spec.policies.adaptation is not None:
+        kept -= {"executor_replicas"}
     fields = cast(SpecChanges, {field: getattr(current, field) for field in kept})
     if "executor_replicas" in fields:
         names = _executors(description)

@@ -179,6 +179,14 @@ def test_every_route_is_stored_unchanged(create: Create, route: Route) -> None:
         ),
         (MODEL | {"replicas": 2, "plan": to_json(plan())}, "spec.replicas: .* a plan has the replicas"),
         (
+            MODEL | {"executorReplicas": {"llm": 2}, "planning": PLANNING},
+            "spec.executorReplicas: .* the plan that is made has the replicas",
+        ),
+        (
+            MODEL | {"executorReplicas": {"llm": 2}, "plan": to_json(plan()), "policies": {"adaptation": {}}},
+            "spec.executorReplicas: .* policies.adaptation changes the replicas",
+        ),
+        (
             MODEL | {"policies": {"autoscaling": AUTOSCALING}, "plan": to_json(plan())},
             "spec.policies.autoscaling: .* a plan determines the replicas",
         ),

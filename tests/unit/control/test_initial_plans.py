@@ -304,9 +304,10 @@ def test_a_plan_of_a_user_is_not_made_again() -> None:
     assert AppSpec(source=AppSource(inline=""), plan=made, planning=inputs(gpus=4)).needs_plan
 
 
-def test_inputs_of_a_plan_exclude_replicas() -> None:
-    with pytest.raises(ValidationError, match="a plan has the replicas of the executors"):
-        AppSpec(source=AppSource(inline=""), planning=inputs(), replicas=2)
+@pytest.mark.parametrize("fields", [{"replicas": 2}, {"executor_replicas": {"llm": 2}}])
+def test_inputs_of_a_plan_exclude_replicas(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="has the replicas of the executors"):
+        AppSpec(source=AppSource(inline=""), planning=inputs(), **fields)
 
 
 @pytest.mark.parametrize(

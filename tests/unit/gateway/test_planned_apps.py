@@ -111,9 +111,11 @@ async def test_an_app_that_the_controller_plans_gets_no_replicas(gateway: httpx.
     before = (await store.get(APPS, "caption")).spec
 
     scaled = await gateway.put(f"{URL}/scale", json={"replicas": 2})
+    single = await gateway.put(f"{URL}/scale", json={"executors": {"stage": 2}})
     autoscaled = await gateway.put(URL, json={"source": {"inline": CAPTION}, "policies": AUTOSCALING})
 
-    assert (scaled.status_code, autoscaled.status_code) == (409, 400)
+    assert (scaled.status_code, single.status_code, autoscaled.status_code) == (409, 409, 400)
+    assert "executor_replicas: the plan that is made has the replicas" in single.json()["error"]["message"]
     assert (await store.get(APPS, "caption")).spec == before
 
 
@@ -155,6 +157,21 @@ async def test_a_stage_of_a_plan_is_scaled_until_the_cells_change(gateway: httpx
     assert [spec.executor_replicas for spec in specs] == [{"stage": 5}, {"stage": 5}, {}]
     assert [spec.plan == before.plan for spec in specs] == [True, True, False]
     assert {spec.code for spec in specs} == {before.code}
+
+
+async def test_no_stage_of_an_app_that_adapts_is_scaled(gateway: httpx.AsyncClient, store: Store) -> None:
+    planned = {"source": {"inline": CAPTION}, "plan": two_sizes(1, 1)}
+    await gateway.put(URL, json=planned)
+    await gateway.put(f"{URL}/scale", json={"executors": {"stage": 5}})
+
+    adapting = await gateway.put(URL, json={"source": {"inline": CAPTION}, "policies": {"adaptation": {}}})
+    scaled = await gateway.put(f"{URL}/scale", json={"executors": {"stage": 5}})
+    both = await gateway.put(URL, json=planned | {"executor_replicas": {"stage": 5}, "policies": {"adaptation": {}}})
+
+    assert AppSpec.model_validate(adapting.json()["spec"]).executor_replicas == {}
+    assert (scaled.status_code, scaled.json()["error"]["code"], both.status_code) == (409, "cannot_scale", 400)
+    assert "policies.adaptation changes the replicas of the executors" in scaled.json()["error"]["message"]
+    assert (await store.get(APPS, "caption")).spec.executor_replicas == {}
 
 
 @pytest.mark.parametrize(

@@ -207,10 +207,8 @@ sizes = (
             "policies": autoscaled,
         },
     )
-    | st.fixed_dictionaries(
-        {"plan": plans()},
-        optional={"planning": plannings, "policies": adapting, "executor_replicas": executor_replicas},
-    )
+    | st.fixed_dictionaries({"plan": plans()}, optional={"planning": plannings, "executor_replicas": executor_replicas})
+    | st.fixed_dictionaries({"plan": plans(), "policies": adapting}, optional={"planning": plannings})
     | st.fixed_dictionaries({"planning": plannings}, optional={"policies": adapting})
 )
 """Replicas, possibly with autoscaling, or a plan, possibly with adaptation."""
