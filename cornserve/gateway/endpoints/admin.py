@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated
@@ -16,12 +16,11 @@ from pydantic_core import to_json
 from cornserve.app.adaptation_status import MixtureProposal, PlanProposal
 from cornserve.app.declared_name import check_declared_name
 from cornserve.app.event import AppEvent
-from cornserve.app.executor_names import check_executor_names
 from cornserve.app.graph import AppGraph, no_graph_reason
 from cornserve.app.load import with_all_paths
 from cornserve.app.record import AppView, EngineTokens, FailureReason, Phase, ReplicaExit, ReplicaLog, UnreadableApp
 from cornserve.app.scale import Scale, ScaleError, scaled_spec
-from cornserve.app.settings import ExecutorName
+from cornserve.app.settings import MAX_EXECUTOR_OVERRIDES, ExecutorName
 from cornserve.app.spec import AppSpec, Restart
 from cornserve.app_host.describe import describe_app
 from cornserve.app_host.description import AppDescription
@@ -104,8 +103,8 @@ async def scale(name: str, request: Request, context: Context) -> AppView:
             message = f"the app {name!r} has failed: redeploy it, with the replicas that it should have"
             raise ApiError(409, message, code="app_failed")
         try:
+            _check_executors(requested.executors or (), record, "executors")
             spec = scaled_spec(name, record.spec, requested, datetime.now(UTC), _proposal(record))
-            _check_scaled_executors(spec, record)
         except ScaleError as error:
             raise ApiError(409, str(error), param=error.param, code="cannot_scale") from error
         with suppress(ConflictError, NotFoundError):
@@ -299,13 +298,16 @@ def _restarted(spec: AppSpec) -> Restart:
 
 def _restarted_executors(record: AppRecord, executors: Sequence[str]) -> Restart:
     """Returns a restart of the executors with these names. Raises `ApiError`."""
-    before, known = record.spec.restart or Restart(), _executors_of(record)
-    for name in executors:
-        if known and name not in known:
-            message = f"the app has no executor {name!r}: choose from {', '.join(sorted(known))}"
-            raise ApiError(400, message, param="executor", code="unknown_executor")
-    kept = {name: id for name, id in before.executors.items() if name in known}
-    return Restart(id=before.id, executors=kept | dict.fromkeys(executors, _new_id()))
+    if not _executors_of(record):
+        message = f"no executor of the app {record.name!r} runs yet: restart the app"
+        raise ApiError(409, message, param="executor", code="cannot_restart")
+    _check_executors(executors, record, "executor")
+    before = record.spec.restart or Restart()
+    restarted = before.executors | dict.fromkeys(executors, _new_id())
+    if len(restarted) > MAX_EXECUTOR_OVERRIDES:
+        message = f"at most {MAX_EXECUTOR_OVERRIDES} executors of an app can be restarted alone: restart the app"
+        raise ApiError(409, message, param="executor", code="cannot_restart")
+    return Restart(id=before.id, executors=restarted)
 
 
 def _new_id() -> str:
@@ -321,14 +323,13 @@ def _executors_of(record: AppRecord) -> set[str]:
     return {group.executor for group in record.status.groups}
 
 
-def _check_scaled_executors(spec: AppSpec, record: AppRecord) -> None:
-    """Checks the names of scaled executors. Raises `ApiError`. An app that is still loaded has no known executors."""
-    executors = _executors_of(record)
-    try:
-        if executors:
-            check_executor_names(spec, executors)
-    except DefinitionError as error:
-        raise ApiError(400, str(error), param="executors", code="unknown_executor") from error
+def _check_executors(names: Iterable[str], record: AppRecord, param: str) -> None:
+    """Checks that the app has executors with these names, if its executors are known. Raises `ApiError`."""
+    known = _executors_of(record)
+    for name in names:
+        if known and name not in known:
+            message = f"the app has no executor {name!r}: choose from {', '.join(sorted(known))}"
+            raise ApiError(400, message, param=param, code="unknown_executor")
 
 
 def _proposal(record: AppRecord) -> MixtureProposal | PlanProposal | None:

@@ -40,11 +40,14 @@ def _kept_fields(spec: AppSpec, current: AppSpec, description: AppDescription) -
     if spec.policies.adaptation is not None:
         kept -= {"executor_replicas"}
     fields = cast(SpecChanges, {field: getattr(current, field) for field in kept})
+    names = _executors(description)
     if "executor_replicas" in fields:
-        names = _executors(description)
         fields["executor_replicas"] = {
             name: count for name, count in current.executor_replicas.items() if name in names
         }
+    if "restart" in fields and current.restart is not None:
+        executors = {name: text for name, text in current.restart.executors.items() if name in names}
+        fields["restart"] = current.restart.model_copy(update={"executors": executors})
     return fields
 
 

@@ -474,8 +474,8 @@ async def test_a_restart_is_a_new_generation_of_the_same_app(gateway: httpx.Asyn
 
 
 async def test_one_executor_is_restarted(gateway: httpx.AsyncClient, store: Store) -> None:
-    deployed = {"source": {"inline": ECHO}, "restart": {"id": "all", "executors": {"removed": "1"}}}
-    await gateway.put("/admin/v1/apps/echo", json=deployed)
+    await gateway.put("/admin/v1/apps/echo", json={"source": {"inline": ECHO}, "restart": {"id": "all"}})
+    early = await gateway.post("/admin/v1/apps/echo/restart?executor=echo")
     record = await store.get(APPS, "echo")
     status = AppStatus(groups=[GroupStatus(key="echo-1", executor="echo", wanted=1, replicas=[])])
     await store.update_status(APPS, "echo", status, record.version)
@@ -486,6 +486,7 @@ async def test_one_executor_is_restarted(gateway: httpx.AsyncClient, store: Stor
 
     restart = Restart(**restarted.json()["spec"]["restart"])
     assert (restart.id, [*restart.executors]) == ("all", ["echo"])
+    assert (early.status_code, early.json()["error"]["code"]) == (409, "cannot_restart")
     assert (unknown.status_code, invalid.status_code) == (400, 400)
     assert unknown.json()["error"]["message"] == "the app has no executor 'lm': choose from echo"
     assert (await store.get(APPS, "echo")).spec.restart == restart
@@ -493,6 +494,38 @@ async def test_one_executor_is_restarted(gateway: httpx.AsyncClient, store: Stor
     whole = Restart(**(await gateway.post("/admin/v1/apps/echo/restart")).json()["spec"]["restart"])
     assert whole.id != restart.id
     assert whole.executors == restart.executors
+
+
+async def test_only_executors_of_the_app_can_have_texts_for_a_restart(gateway: httpx.AsyncClient) -> None:
+    deployed = {"source": {"inline": ECHO}, "restart": {"executors": {"echo": "1"}}}
+    await gateway.put("/admin/v1/apps/echo", json=deployed)
+
+    unknown = await gateway.put("/admin/v1/apps/echo", json=deployed | {"restart": {"executors": {"lm": "1"}}})
+    kept = await gateway.put("/admin/v1/apps/echo", json={"source": {"inline": ECHO}})
+    stages = "from cornserve_echo.stages import caption_app\n\napp = caption_app('echo', encoder=0.1, llm=0.1)\n"
+    removed = await gateway.put("/admin/v1/apps/echo", json={"source": {"inline": stages}})
+
+    message = "restart.executors: the app has no executor 'lm': choose from echo"
+    assert (unknown.status_code, unknown.json()["error"]["message"]) == (400, message)
+    assert kept.json()["spec"]["restart"]["executors"] == {"echo": "1"}
+    assert removed.json()["spec"]["restart"]["executors"] == {}
+
+
+async def test_at_most_sixteen_executors_are_restarted_alone(gateway: httpx.AsyncClient, store: Store) -> None:
+    await gateway.put("/admin/v1/apps/echo", json={"source": {"inline": ECHO}})
+    record = await store.get(APPS, "echo")
+    names = [f"echo-{number}" for number in range(17)]
+    groups = [GroupStatus(key=name, executor=name, wanted=1, replicas=[]) for name in names]
+    await store.update_status(APPS, "echo", AppStatus(groups=groups), record.version)
+
+    most = await gateway.post("/admin/v1/apps/echo/restart", params={"executor": names[:16]})
+    more = await gateway.post("/admin/v1/apps/echo/restart", params={"executor": names[16]})
+
+    assert (most.status_code, more.status_code) == (200, 409)
+    assert "at most 16 executors of an app can be restarted alone" in more.json()["error"]["message"]
+    stored = (await store.get(APPS, "echo")).spec.restart
+    assert stored == Restart(**most.json()["spec"]["restart"])
+    assert [*stored.executors] == names[:16]
 
 
 async def test_replicas_that_are_no_processes_of_this_machine_are_not_killed(
