@@ -51,7 +51,7 @@ def cell_groups(
             key: ExecutorGroup(
                 _restarted(specs[key], app),
                 replicas[name, key],
-                load=loads.get(key),
+                load=None if specs[key].executor in app.executor_replicas else loads.get(key),
                 pod=_pod(specs[key], app, types[key]),
                 cell=executor_cell,
                 owners=(owner,),
@@ -128,7 +128,7 @@ def merge_groups(groups: Iterable[ExecutorGroup]) -> dict[GroupKey, ExecutorGrou
 
 
 def _load(group: ExecutorGroup) -> float:
-    """Returns the load of a group. That of an app without a plan is unknown: it needs all of its replicas."""
+    """Returns the load of a group. Without a plan, or with a number by hand, it is unknown: all replicas are needed."""
     return group.replicas if group.load is None else group.load
 
 
@@ -148,9 +148,9 @@ def share_groups(groups: Iterable[ExecutorGroup]) -> dict[GroupKey, ExecutorGrou
 def shared_replicas(groups: Iterable[ExecutorGroup]) -> int:
     """Returns the replicas of an executor that several apps share.
 
-    The loads of planned apps are summed: two apps that need 0.4 replicas each share one. Apps without a plan, whose
-    loads are unknown, share the largest number of replicas that one of them requests. No app has fewer replicas than it
-    has alone.
+    The loads of planned apps are summed: two apps that need 0.4 replicas each share one. Apps whose loads are unknown,
+    because they have no plan or a number of replicas by hand, share the largest number that one of them requests. No
+    app has fewer replicas than it has alone.
     """
     groups = list(groups)
     unknown = max((group.replicas for group in groups if group.load is None), default=0)

@@ -140,10 +140,11 @@ def test_versions_of_an_app_have_the_larger_number_of_replicas() -> None:
     assert merged.replicas == 3
 
 
-def planned(app: str, load: float, *, is_shared: bool = True) -> list[ExecutorGroup]:
+def planned(app: str, load: float, *, is_shared: bool = True, **executor_replicas: int) -> list[ExecutorGroup]:
     """Returns the groups of an app with one cell, whose encoder has this load."""
     fields = {"count": 1, "is_shared": is_shared, "loads": {"E": load, "L": 0.5}}
-    spec = AppSpec(model=AppModel(id="a/b"), plan=plan(cell(3, {"E": ceil(load), "L": 1}, **fields)))
+    made = plan(cell(3, {"E": ceil(load), "L": 1}, **fields))
+    spec = AppSpec(model=AppModel(id="a/b"), plan=made, executor_replicas=executor_replicas)
     assert spec.plan is not None
     specs = {task.key: task.spec for task in (ENCODER_TASK, LLM_TASK)}
     [groups] = cell_groups(
@@ -196,6 +197,15 @@ def test_the_replicas_of_an_app_without_a_plan_are_added_to_the_loads_of_planned
     shared = share_groups([*planned("a", 0.4), *planned("b", 0.5), unplanned])
 
     assert replicas(shared.values()) == 3
+
+
+@pytest.mark.parametrize(("by_hand", "expected"), [(5, 6), (2, 3)])
+def test_replicas_by_hand_are_added_to_the_loads_of_other_apps(by_hand: int, expected: int) -> None:
+    scaled = planned("a", 1.6, stage=by_hand)  # One of the replicas is the language model's.
+
+    shared = share_groups([*scaled, *planned("b", 1.6)])
+
+    assert replicas(shared.values()) == expected
 
 
 def test_cells_that_are_not_shared_have_their_own_groups() -> None:
