@@ -9,7 +9,7 @@ from cornserve.transport.errors import LostError
 from cornserve.transport.pull.fabric import MAX_MESSAGE_BYTES, Fabric, preamble
 from cornserve.transport.pull.fabric_ends import FabricReceiver, FabricSender, pull_seconds
 from cornserve.transport.pull.pool import ConnectionPools
-from cornserve.transport.pull.puller import FindSource, PullTarget
+from cornserve.transport.pull.puller import FindSource, HungPullError, PullTarget
 from cornserve.v1 import transfer_pb2 as pb
 from cornserve.wire.codec import Codec
 from cornserve.wire.connection import MessageConnection
@@ -69,7 +69,9 @@ class FabricPuller:
                 end_hold = into.hold_memory()
                 receiving.add_done_callback(lambda _: end_hold())
                 is_cancelled = await _wait_ended(receiving, seconds)
-                if not receiving.done() or receiving.cancelled():
+                if not receiving.done():
+                    raise HungPullError(f"{self.protocol} has not ended a pull that failed {HANG_SECONDS:g} s ago")
+                if receiving.cancelled():
                     raise TimeoutError(f"the tensor has not arrived within {seconds:g} s")
                 problem = receiving.result()
         finally:

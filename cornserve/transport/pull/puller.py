@@ -35,6 +35,10 @@ class PullTarget:
     hold_memory: HoldMemory
 
 
+class HungPullError(OSError):
+    """The library has not ended a pull, and may still write to the memory: another protocol must not fill it."""
+
+
 FindSource = Callable[[bytes], PullSource | None]
 """Returns the tensor with a capability, or None if it has been freed."""
 
@@ -51,6 +55,7 @@ class Puller(Protocol):
 
         Raises:
             LostError: the producer has freed the tensor.
+            HungPullError: something may still write to `into`.
             OSError: the producer cannot be reached.
         """
 

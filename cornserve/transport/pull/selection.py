@@ -12,7 +12,7 @@ from cornserve.observe.limited_log import LimitedLog
 from cornserve.pull_protocol import PullProtocol, rdma_devices
 from cornserve.transport.pull.fabric import Fabric
 from cornserve.transport.pull.fabric_puller import FabricPuller
-from cornserve.transport.pull.puller import FindSource, Puller, PullTarget
+from cornserve.transport.pull.puller import FindSource, HungPullError, Puller, PullTarget
 from cornserve.transport.pull.tcp import TcpPuller
 from cornserve.transport.pull.ucx import UcxFabric
 from cornserve.wire.credentials import ConnectionCredentials
@@ -69,7 +69,7 @@ class PullerSelection:
         return {key: create for puller in self._pullers.values() for key, create in puller.serve(find).items()}
 
     async def pull(self, endpoint: str, protocols: Iterable[str], capability: bytes, into: PullTarget) -> None:
-        """Fills `into` by the best protocol of both ends, and by the next one if it fails. See `Puller.pull`.
+        """Fills `into` by the best protocol of both ends, or the next one if it fails but does not hang. See `Puller`.
 
         Args:
             protocols: those of the producer at the endpoint.
@@ -84,6 +84,8 @@ class PullerSelection:
                 except OSError as error:
                     failure = f"cannot pull it from {endpoint}: {error}"
                     self.record_failure(endpoint, puller, error)
+                    if isinstance(error, HungPullError):
+                        break
                 else:
                     self.pulled_bytes[puller.protocol] += into.view.nbytes
                     return

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from cornserve.pull_protocol import PullProtocol
+from cornserve.transport.errors import LostError
 from cornserve.transport.memory.step_registrations import StepRegistrations
 from cornserve.transport.pull import selection
 from cornserve.transport.pull.fabric import Fabric
@@ -336,8 +337,10 @@ async def test_a_pull_by_a_library_that_hangs_ends_and_its_memory_is_not_reused(
             with pytest.raises(asyncio.CancelledError):
                 await reading
         else:
-            assert await reading == DATA
+            with pytest.raises(LostError, match="has not ended a pull"):
+                await reading
             assert metric(consumer, "pull_failures_total") == {name: 1, "tcp": 0}
+            assert metric(consumer, "pulled_bytes_total") == {name: len(DATA), "tcp": 0}
 
     assert consumer.held_bytes == len(DATA)
     async with consumer.transport.consume(producer.tensor_id("second")) as tensor:
