@@ -204,7 +204,11 @@ class LLMEngine(VllmEngine):
     def _add_empty_output(self, id: str) -> None:
         """Adds an output without tokens to a running request, so that it can be handed over before its next token."""
         for state in frontend_states(self._vllm, id).values():
-            state.queue.put(RequestOutput(id, None, None, None, [], finished=False))
+            if state.queue.output is None:
+                # vLLM merges the tokens of the next output into this one, but no other field.
+                empty = RequestOutput(id, None, state.prompt_token_ids, None, [], finished=False, metrics=state.stats)
+                empty.num_cached_tokens = state.num_cached_tokens
+                state.queue.put(empty)
 
     def _continues_elsewhere(self, request: LLMRequest) -> bool:
         """Returns whether another executor may continue a running response exactly after its tokens.
