@@ -52,13 +52,16 @@ class TimedClient:
             async with asyncio.timeout(call.read_timeout), self._send(call) as response:
                 if response.status != 200:
                     raise error_from_body(response.status, await response.read())
-                if call.accept == _STREAM:
-                    await self._stream(response, sample, clock)
-                elif call.accept == _AUDIO:
-                    async for samples in response.content.iter_any():
-                        sample.record_audio(clock(), len(samples) / BYTES_PER_SAMPLE / SAMPLE_RATE)
-                else:
-                    _record_usage(from_json(await response.read()), sample)
+                try:
+                    if call.accept == _STREAM:
+                        await self._stream(response, sample, clock)
+                    elif call.accept == _AUDIO:
+                        async for samples in response.content.iter_any():
+                            sample.record_audio(clock(), len(samples) / BYTES_PER_SAMPLE / SAMPLE_RATE)
+                    else:
+                        _record_usage(from_json(await response.read()), sample)
+                except (AttributeError, LookupError, TypeError):
+                    sample.error = "the response has an unknown format"
         except ApiStatusError as error:
             sample.error, sample.reason = _kind(error), error.message
         except TimeoutError:
@@ -69,8 +72,6 @@ class TimedClient:
             sample.error = f"the connection broke: {type(error).__name__}"
         except ValueError:
             sample.error = "the response is not JSON"
-        except (AttributeError, LookupError, TypeError):
-            sample.error = "the response has an unknown format"
         sample.ended = clock()
 
     def _send(self, call: ApiCall) -> Any:

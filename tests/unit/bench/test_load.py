@@ -118,6 +118,14 @@ async def test_errors_are_counted_by_kind(
     assert statistics.samples == []
 
 
+async def test_an_error_before_the_response_is_not_one_of_the_server(
+    client: TimedClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GatewayAddress, "headers", None)
+    with pytest.raises(TypeError):
+        await client.run(invoke("a", {}, None), RequestSample(due=0, sent=0))
+
+
 async def test_streams_of_an_apps_own_requests_are_timed(
     server: StubServer, client: TimedClient, tmp_path: Any
 ) -> None:
