@@ -18,6 +18,9 @@ MAX_FILES: Final = 10_000
 FULLY_READ_BYTES: Final = 32 << 20
 """Files up to this size are read completely. They contain the settings and the tokenizer."""
 
+MAX_FULLY_READ_BYTES: Final = 256 << 20
+"""The sum of the sizes of the files of a directory that are read completely, in the order of their names."""
+
 SAMPLES: Final = 256
 """The number of parts of a larger file that are read, at equal distances."""
 
@@ -28,7 +31,7 @@ def model_digest(model_id: str, revision: str | None, adapters: Iterable[str] = 
     """Returns the digest of a model, its adapters and vLLM. Empty if it is unknown. Blocks.
 
     It depends on the names and contents of files in directories, and on the commit of a model of the hub. Copies of a
-    directory have the same digest. Of large files, it reads samples, which differ after a training that has changed the
+    directory have the same digest. Of large files, and of many, it reads samples, which differ after a training that has changed the
     weights, but not after a change of a few of them.
 
     Args:
@@ -70,15 +73,18 @@ def _files(directory: str) -> list[str]:
         files = [entry for entry in entries if entry.is_file() and not entry.name.startswith(".")]
     if len(files) > MAX_FILES:
         raise ValueError(f"{directory} has {len(files)} files")
-    return [
-        f"{file.name} {file.stat().st_size} {_content_digest(file.path, file.stat().st_size)}"
-        for file in sorted(files, key=lambda file: file.name)
-    ]
+    parts, free = [], MAX_FULLY_READ_BYTES
+    for file in sorted(files, key=lambda file: file.name):
+        size = file.stat().st_size
+        is_read = size <= min(FULLY_READ_BYTES, free)
+        free -= size if is_read else 0
+        parts.append(f"{file.name} {size} {_content_digest(file.path, size, is_read)}")
+    return parts
 
 
-def _content_digest(path: str, size: int) -> str:
+def _content_digest(path: str, size: int, is_read_completely: bool) -> str:
     with open(path, "rb") as file:
-        if size <= FULLY_READ_BYTES:
+        if is_read_completely or size <= SAMPLE_BYTES:
             return file_digest(file, "sha256").hexdigest()
         digest = sha256()
         for sample in range(SAMPLES):

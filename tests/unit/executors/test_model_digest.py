@@ -58,6 +58,23 @@ def test_the_digest_of_a_large_file_depends_on_samples_of_it(
     assert model_digest(str(model), None) != digest
 
 
+def test_a_directory_of_many_files_is_not_read_completely(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = 2 * SAMPLES * SAMPLE_BYTES
+    monkeypatch.setattr(cornserve_executors.model_digest, "MAX_FULLY_READ_BYTES", size + 100)
+    files = [model / f"weights-{number}.safetensors" for number in range(2)]
+    for file in files:
+        file.write_bytes(bytes(size))
+    digests = [model_digest(str(model), None)]
+
+    for file in reversed(files):
+        with file.open("r+b") as opened:
+            opened.seek(SAMPLE_BYTES)  # Between two samples.
+            opened.write(b"1")
+        digests.append(model_digest(str(model), None))
+
+    assert digests[0] == digests[1] != digests[2]
+
+
 def test_a_changed_adapter_changes_the_digest(model: Path, tmp_path: Path) -> None:
     adapter = tmp_path / "adapter"
     adapter.mkdir()
