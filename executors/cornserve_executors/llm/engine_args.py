@@ -94,7 +94,10 @@ def _transfer_config(connector: type[KVConnectorBase_V1], role: str) -> dict[str
 
 
 def _can_hand_kv_over(config: LLMSettings, args: Mapping[str, Any]) -> bool:
-    """Returns whether vLLM runs the model of a whole executor with a KV connector as it does without."""
+    """Returns whether a whole executor has a KV connector: whether vLLM runs the model as it does without.
+
+    A hand-over does not read the prefix cache, but it has not been tested with an engine without one.
+    """
     is_single = type(config) is LLMTask and config.options.tensor_parallel_size == 1
     has_conflict = any(args.get(name) for name in CONFLICTS_WITH_CONNECTOR)
     if not is_single or has_conflict or args.get("enable_prefix_caching") is False:
