@@ -21,17 +21,27 @@ class EnginePool(Generic[Engine]):
 
     Args:
         run: runs the engine of a task until the block ends.
+        is_alive: returns whether tests can still use an engine. Another one replaces it otherwise.
     """
 
-    def __init__(self, run: Callable[..., AbstractAsyncContextManager[Engine]]) -> None:
+    def __init__(
+        self,
+        run: Callable[..., AbstractAsyncContextManager[Engine]],
+        is_alive: Callable[[Engine], bool] = lambda _: True,
+    ) -> None:
         self._run = run
+        self._is_alive = is_alive
         self._alive: dict[str, tuple[Engine, AsyncExitStack]] = {}
         """The engines by task as JSON, in the order of their last use."""
 
     async def engine(self, task: UnitTask[Any, Any]) -> Engine:
         """Returns the engine of a task. A test may use two engines at once."""
         key = task.executor_spec().model_dump_json()
-        alive = self._alive.pop(key, None) or await self._start(task)
+        alive = self._alive.pop(key, None)
+        if alive is not None and not self._is_alive(alive[0]):
+            await alive[1].aclose()
+            alive = None
+        alive = alive or await self._start(task)
         self._alive[key] = alive
         return alive[0]
 

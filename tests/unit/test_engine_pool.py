@@ -39,6 +39,17 @@ async def test_an_engine_is_shared_by_the_tests_with_its_model_and_options() -> 
     assert engines.alive == []
 
 
+async def test_an_engine_that_has_died_is_replaced() -> None:
+    engines, dead = Engines(), set[int]()
+    pool = EnginePool(engines.run, lambda number: number not in dead)
+
+    dead.add(await pool.engine(A))
+
+    assert await pool.engine(A) == await pool.engine(A) == 2
+    assert engines.alive == [A]
+    await pool.close()
+
+
 async def test_a_third_engine_ends_the_one_that_was_not_used_for_longest() -> None:
     engines = Engines()
     pool = EnginePool(engines.run)

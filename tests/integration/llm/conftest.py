@@ -38,7 +38,7 @@ async def executors(
             executor.until_ready()
             yield executor
 
-    pool = EnginePool(run)
+    pool = EnginePool(run, lambda executor: executor.process.poll() is None)
     yield pool
     await pool.close()
 
