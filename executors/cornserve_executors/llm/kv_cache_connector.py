@@ -229,9 +229,8 @@ class KvCacheConnector(KVConnectorBase_V1):  # type: ignore[misc]
             self._blocks.pop(id, None)
         for id, blocks in self._transfers.new_blocks.items():
             self._blocks[id] += blocks
-        if (
-            not self._is_cuda
-        ):  # vLLM calls `start_load_kv` when it has launched the step, which a CPU has then computed.
+        # vLLM calls `start_load_kv` when it has launched the step, which a CPU has then computed.
+        if not self._is_cuda:
             self._start_loads()
 
     def start_load_kv(self, forward_context: Any, **_: Any) -> None:
