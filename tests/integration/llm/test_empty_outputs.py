@@ -35,7 +35,10 @@ class WithdrawnHandOver:
         self.callbacks.append(callback)
 
     async def save(self, *_: Any) -> None:
-        raise AssertionError
+        raise AssertionError("it is not wanted")
+
+    def send(self, *_: Any) -> None:
+        raise AssertionError("it is not wanted")
 
 
 async def test_an_output_that_follows_an_empty_one_has_its_metrics(
