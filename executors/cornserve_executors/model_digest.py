@@ -31,8 +31,8 @@ def model_digest(model_id: str, revision: str | None, adapters: Iterable[str] = 
     """Returns the digest of a model, its adapters and vLLM. Empty if it is unknown. Blocks.
 
     It depends on the names and contents of files in directories, and on the commit of a model of the hub. Copies of a
-    directory have the same digest. Of large files, and of many, it reads samples, which differ after a training that has changed the
-    weights, but not after a change of a few of them.
+    directory have the same digest. Of large files, and of many, it reads samples, which differ after a training that
+    has changed the weights, but not after a change of a few of them.
 
     Args:
         adapters: directories of LoRA adapters.
