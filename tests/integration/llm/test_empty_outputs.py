@@ -37,10 +37,11 @@ class WithdrawnHandOver:
     async def save(self, *_: Any) -> None:
         raise AssertionError("it is not wanted")
 
-    def send(self, *_: Any) -> None:
+    async def send(self, *_: Any) -> None:
         raise AssertionError("it is not wanted")
 
 
+@pytest.mark.slow
 async def test_an_output_that_follows_an_empty_one_has_its_metrics(
     engine: LLMEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
