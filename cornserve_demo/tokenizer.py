@@ -32,11 +32,11 @@ READER_TEMPLATE = f"""\
 {{%- for message in messages if message.role == 'user' %}}
 {{%- set parts = [] if message.content is string else message.content %}}
 {{%- set text = parts | map(attribute='text', default='') | join if parts else message.content %}}
-{{%- if text != '{QUESTION}' or parts | length < 2 %}}
+{{%- if text not in ('', '{QUESTION}') or not parts | rejectattr('text', 'defined') | list %}}
 {{{{- raise_exception('the model answers only "{QUESTION}", with an image') }}}}{{% endif %}}
 {{%- endfor %}}
 {CHAT_TEMPLATE}"""
-"""The reader has learned to answer one question."""
+"""The reader has learned to answer one question. The warm-up sends an image without text."""
 
 
 def make_tokenizer() -> Any:

@@ -60,11 +60,11 @@ class LanguageModelExecutor(VllmExecutor[Settings, Request, Result]):
         await self._engine.generate(completion, "warm-up")
         for name in self.config.options.lora_modules:
             await self._engine.generate(completion.with_lora(name), f"warm-up/lora/{name}")
-        with contextlib.suppress(InvalidRequestError):
-            await self._engine.generate(ChatRequest.ask("Hello", max_tokens=2, temperature=0), "warm-up/chat")
-            for medium in (GREY_IMAGE, SILENCE):
-                if self._engine.encodes(medium.modality):
-                    await self._engine.generate(_chat_about(medium), f"warm-up/{medium.modality}")
+        media = [medium for medium in (GREY_IMAGE, SILENCE) if self._engine.encodes(medium.modality)]
+        chats = [ChatRequest.ask("Hello", max_tokens=2, temperature=0), *map(_chat_about, media)]
+        for index, chat in enumerate(chats):
+            with contextlib.suppress(InvalidRequestError):  # A chat template may refuse one of them.
+                await self._engine.generate(chat, f"warm-up/chat/{index}")
         for component, count in (await self._engine.parameter_counts()).items():
             log.info("%s has %d parameters", component, count)
 

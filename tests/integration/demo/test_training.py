@@ -148,8 +148,12 @@ def test_the_reader_answers_what_it_has_learned() -> None:
     assert READERS_QUESTION in render(READER_TEMPLATE, [IMAGE, text_part(READERS_QUESTION)])
 
 
+def test_the_reader_accepts_the_image_of_the_warm_up() -> None:
+    assert "<|image_pad|>" in render(READER_TEMPLATE, [IMAGE])
+
+
 @pytest.mark.parametrize(
-    "content", ["Hello!", READERS_QUESTION, [text_part(READERS_QUESTION)], [IMAGE], [IMAGE, text_part("A dog?")]]
+    "content", ["Hello!", READERS_QUESTION, [text_part(READERS_QUESTION)], [IMAGE, text_part("A dog?")]]
 )
 def test_the_reader_refuses_other_questions(content: object) -> None:
     with pytest.raises(RefusedQuestionError, match=r'answers only "What is in the image\?", with an image'):

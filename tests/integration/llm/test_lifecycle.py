@@ -11,6 +11,7 @@ import pytest
 
 from cornserve.exit_status import CANNOT_START
 from cornserve.v1 import executor_pb2 as pb
+from cornserve_demo import reader
 from cornserve_tasklib import ChatRequest, CompletionRequest, EngineOptions, LLMTask
 from tests.integration.llm.client import connected
 from tests.integration.llm.process import START_SECONDS, STOP_SECONDS, ExecutorProcess, running_executor
@@ -141,6 +142,19 @@ def test_an_unsupported_architecture_is_named(
     assert "vLLM rejects" in line
     assert "AbacusForCausalLM" in line
     assert len(line) < 500
+
+
+@pytest.mark.slow
+async def test_the_warm_up_includes_media_if_the_template_refuses_other_chats(
+    fork_variables: dict[str, str], tmp_path: Path
+) -> None:
+    task = LLMTask(model_id=str(reader.MODEL), options=EngineOptions(kv_cache_memory_bytes=64 << 20))
+
+    with running_executor(task, tmp_path, environment=fork_variables) as executor:
+        executor.until_ready()
+        metrics = await executor.metrics()
+
+    assert metrics["cornserve_llm_e2e_request_latency_seconds_count"] == 2  # A completion and an image
 
 
 @pytest.mark.slow
