@@ -58,7 +58,7 @@ class AppTool(ABC):
 
     @staticmethod
     def source(prefix: str) -> str:
-        return echo(f"{PARITY} {prefix}").replace('name="echo"', f'name="{PARITY}"')
+        return echo(f"{PARITY} {prefix}", name=PARITY)
 
 
 class ByCommandLine(AppTool):
