@@ -65,7 +65,7 @@ class ByCommandLine(AppTool):
     name = "CLI"
 
     def deploy(self, prefix: str) -> None:
-        file = self.installation.write_source(PARITY, self.source(prefix))
+        file = self.installation.write_source("app", self.source(prefix))  # the name of sources that kubectl applies
         self.installation.cornserve("deploy", file, "--replicas", "2", "--timeout", "90")
 
     def scale(self, replicas: int) -> None:
