@@ -68,7 +68,11 @@ class ProcessTable:
 
 
 class MemoryPeak:
-    """The highest memory of a process tree in a series of samples, to within 5%."""
+    """The highest memory of a process tree in a series of samples.
+
+    It may be too low by the pages that processes have shared and then written to, which do not change the resident
+    memory.
+    """
 
     _GROWTH: Final = 1.05
 
@@ -77,7 +81,7 @@ class MemoryPeak:
         self._resident = 0
 
     def sample(self, table: ProcessTable, root: int) -> None:
-        """Measures the PSS only if the resident memory has grown, because reading the PSS is slow."""
+        """Measures the PSS only if the resident memory has grown by 5 %, because reading the PSS is slow."""
         resident = table.resident(root)
         if resident > self._GROWTH * self._resident:
             self._resident = resident
