@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -131,7 +130,7 @@ class HostedApp:
             self._count_offense(error.reason, error.location)
 
     def _count_offense(self, reason: str, location: str) -> None:
-        self._offenses.append(time.monotonic())
+        self._offenses.append(asyncio.get_running_loop().time())
         if len(self._offenses) == MAX_OFFENSES and self._offenses[-1] - self._offenses[0] <= OFFENSE_SECONDS:
             place = f" at {location}" if location else ""
             self._suspend(

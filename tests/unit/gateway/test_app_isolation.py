@@ -13,7 +13,7 @@ import pytest
 from cornserve.app_host import host_process
 from cornserve.app_host.protocol import MAX_REPLY_BYTES
 from cornserve.control.store.base import ROUTES, Store
-from cornserve.gateway.task_runs.hosted_app import MAX_OFFENSES
+from cornserve.gateway.task_runs.hosted_app import MAX_OFFENSES, OFFENSE_SECONDS
 from cornserve.limits import Limits
 from tests.loop_clock import LoopClock
 from tests.unit.echo_executors import EchoExecutors
@@ -420,6 +420,17 @@ async def test_an_app_that_ends_its_processes_repeatedly_is_suspended_until_it_i
 
     await until(lambda: _serves(gateway))
     assert not (await gateway.get("/admin/v1/apps/fragile")).json()["status"]["suspended"]
+
+
+async def test_an_app_whose_processes_end_rarely_is_not_suspended(
+    gateway: httpx.AsyncClient, deploy: Deploy, clock: LoopClock
+) -> None:
+    await deploy(fragile("os.abort()"))
+    for _ in range(MAX_OFFENSES):
+        assert "SIGABRT" in (await call(gateway, "fail")).text
+        clock.advance(OFFENSE_SECONDS / (MAX_OFFENSES - 1) + 1)
+
+    assert (await call(gateway, "a b")).text == events("A", "B")
 
 
 async def test_the_time_of_an_apps_code_is_a_metric(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
