@@ -21,7 +21,6 @@ docs/reference/transport.md argues that this cannot deadlock.
 from __future__ import annotations
 
 import asyncio
-import time
 from bisect import bisect_left, insort
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -164,8 +163,9 @@ class SlabAdmission:
             share.charge(-block.pages)
 
     async def _wait(self, quota: RequestQuota, nbytes: int, share: ProductionShare | None) -> Block:
-        block: asyncio.Future[Block] = asyncio.get_running_loop().create_future()
-        started = time.perf_counter()
+        loop = asyncio.get_running_loop()
+        block: asyncio.Future[Block] = loop.create_future()
+        started = loop.time()
         waiter = _Waiter(quota.age, next(self._numbers), quota, nbytes, share, block, started)
         insort(self._waiters, waiter)
         try:
@@ -180,7 +180,7 @@ class SlabAdmission:
                 self._serve_soon()
             raise
         finally:
-            self.wait_seconds.observe(time.perf_counter() - started)
+            self.wait_seconds.observe(loop.time() - started)
 
     def _serve_soon(self) -> None:
         if self._waiters and self._serve_handle is None:
@@ -221,7 +221,8 @@ class SlabAdmission:
         error = self.growth.error
         if not has_addresses or error is None or self.growth.failed_at < waiter.started:
             return None  # other tensors have the addresses, or memory is being taken
-        is_oldest = waiter.age == self._ages[0] and time.perf_counter() - waiter.started >= RECALL_SECONDS
+        waited = asyncio.get_running_loop().time() - waiter.started
+        is_oldest = waiter.age == self._ages[0] and waited >= RECALL_SECONDS
         if self.common.held_pages + self.reserve.held_pages and not is_oldest:
             return None
         where = self.blocks.slab.directory

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import Context
 from typing import Final
@@ -45,7 +44,7 @@ class SlabGrowth:
         self.error: OSError | None = None
         """Why memory could not be taken, until it is requested again."""
         self.failed_at = 0.0
-        """The time of the last failure (`time.perf_counter`)."""
+        """The time of the last failure (`loop.time()`)."""
         self.failures = 0
         self._layout = slab.layout
         self._regions = regions
@@ -160,10 +159,11 @@ class SlabGrowth:
         if not self.failures:
             log.warning("cannot take more memory for tensors: %s: tensors wait, or their requests fail", error.strerror)
         self.failures += 1
-        self.failed_at = time.perf_counter()
+        loop = asyncio.get_running_loop()
+        self.failed_at = loop.time()
         self.error = error
         if not self._is_stopped:
-            self._retry_handle = asyncio.get_running_loop().call_later(RETRY_SECONDS, self._retry)
+            self._retry_handle = loop.call_later(RETRY_SECONDS, self._retry)
         self._on_change()
 
     def _retry(self) -> None:

@@ -119,10 +119,9 @@ async def test_a_tensor_that_is_revoked_while_it_is_read_is_lost(
 
 
 async def test_two_requests_that_each_hold_the_reserve_the_other_waits_for_both_end(
-    executors: EchoExecutors, writers: str, writer: Caller, reader: Caller, monkeypatch: pytest.MonkeyPatch
+    executors: EchoExecutors, writers: str, writer: Caller, reader: Caller, clock: LoopClock
 ) -> None:
     """The younger request holds the reserve of writer 1, the older one that of writer 2. The test is the gateway."""
-    monkeypatch.setattr("cornserve.transport.memory.admission.RECALL_SECONDS", 0.05)
     large = json.dumps({"text": "news", "nbytes": SLAB_BYTES // 2})
     others = await executors.replica(NoteTask().spec)
     older, younger, youngest = (dict[str, object](request_id=name, arrived_us=age) for age, name in enumerate("abc"))
@@ -141,7 +140,7 @@ async def test_two_requests_that_each_hold_the_reserve_the_other_waits_for_both_
         writer.send(start(3, large, **older))
         other.send(start(3, large, invocation=1, **younger))
 
-        ((call, lost),) = (await ends(reader, 1)).items()
+        ((call, lost),) = (await clock.advance_during(ends(reader, 1), step=0.1)).items()
         assert (call, lost.code, list(lost.lost_inputs)) == (2, pb.CODE_INPUT_LOST, [0])
         writer.send(pb.Command(call=2, release=pb.Release()))
         writer.send(start(4, large, attempt=1, **younger))
@@ -158,9 +157,13 @@ async def test_two_requests_that_each_hold_the_reserve_the_other_waits_for_both_
 
 
 async def test_a_state_is_given_up_for_an_older_request_while_its_invocation_waits_for_another_tensor(
-    executors: EchoExecutors, writers: str, writer: Caller, reader: Caller, monkeypatch: pytest.MonkeyPatch
+    executors: EchoExecutors,
+    writers: str,
+    writer: Caller,
+    reader: Caller,
+    monkeypatch: pytest.MonkeyPatch,
+    clock: LoopClock,
 ) -> None:
-    monkeypatch.setattr("cornserve.transport.memory.admission.RECALL_SECONDS", 0.05)
     read_notes = ReadExecutor.invoke
 
     async def invoke(self: ReadExecutor, request: ReadRequest, context: InvocationContext) -> EchoResponse:
@@ -180,7 +183,7 @@ async def test_a_state_is_given_up_for_an_older_request_while_its_invocation_wai
     await until(lambda: received(executors) == 1)
 
     writer.send(start(3, large, **older))
-    event = await reader.read()
+    event = await clock.advance_during(reader.read(), step=0.1)
     assert event is not None
     assert list(event.taken.inputs) == [1]
     writer.send(pb.Command(call=2, release=pb.Release()))
@@ -192,15 +195,15 @@ async def test_a_state_is_given_up_for_an_older_request_while_its_invocation_wai
 
 
 async def test_a_tensor_without_consumers_is_revoked_for_an_older_request(
-    executors: EchoExecutors, writers: str, writer: Caller, reader: Caller, monkeypatch: pytest.MonkeyPatch
+    writers: str, writer: Caller, reader: Caller, clock: LoopClock
 ) -> None:
-    monkeypatch.setattr("cornserve.transport.memory.admission.RECALL_SECONDS", 0.05)
     large = json.dumps({"text": "news", "nbytes": SLAB_BYTES // 2})
     for call, name in ((3, "c"), (2, "b")):
         assert (await end_of(writer, start(call, large, request_id=name, arrived_us=call))).code == pb.CODE_OK
 
-    assert (await end_of(writer, start(1, large, request_id="a", arrived_us=1))).code == pb.CODE_OK
+    oldest = end_of(writer, start(1, large, request_id="a", arrived_us=1))
 
+    assert (await clock.advance_during(oldest, step=0.1)).code == pb.CODE_OK
     lost = await end_of(reader, read(1, writers, request_id="b"))
     assert (lost.code, list(lost.lost_inputs)) == (pb.CODE_INPUT_LOST, [0])
 

@@ -257,7 +257,7 @@ def error_of(response: httpx.Response) -> dict[str, Any]:
     return error
 
 
-async def test_a_request_without_output_is_retried_on_another_replica(group: EchoGroup) -> None:
+async def test_a_request_without_output_is_retried_on_another_replica(group: EchoGroup, clock: LoopClock) -> None:
     dying, living = await group.add(), await group.add()
     await group.publish(dying)
     request = group.send("a b", seconds=1)
@@ -266,19 +266,21 @@ async def test_a_request_without_output_is_retried_on_another_replica(group: Ech
     await group.publish(dying, living)
     await group.kill(dying)
 
-    assert (await request).json()["text"] == "a b"
+    await until(lambda: group.running(living) == 1)
+    assert (await clock.advance_during(request, step=0.1)).json()["text"] == "a b"
 
 
-async def test_a_request_waits_for_the_replacement_of_the_last_replica(group: EchoGroup) -> None:
-    dying = await group.add()
+async def test_a_request_waits_for_the_replacement_of_the_last_replica(group: EchoGroup, clock: LoopClock) -> None:
+    dying, living = await group.add(), await group.add()
     await group.publish(dying)
     request = group.send("a b", seconds=1)
     await until(lambda: group.running(dying) == 1)
 
     await group.kill(dying)
-    await group.publish(await group.add())
+    await group.publish(living)
 
-    assert (await request).json()["text"] == "a b"
+    await until(lambda: group.running(living) == 1)
+    assert (await clock.advance_during(request, step=0.1)).json()["text"] == "a b"
 
 
 async def test_a_request_waits_for_the_first_replica(group: EchoGroup) -> None:
@@ -396,7 +398,7 @@ async def test_a_request_that_kills_two_executors_fails_and_must_not_be_retried(
     assert group.running(replicas[2]) == 0
 
 
-async def test_a_death_under_several_invocations_of_a_request_counts_once(group_of: GroupOf) -> None:
+async def test_a_death_under_several_invocations_of_a_request_counts_once(group_of: GroupOf, clock: LoopClock) -> None:
     group = await group_of(EACH_WORD)
     dying, living = await group.add(), await group.add()
     await group.publish(dying)
@@ -406,7 +408,8 @@ async def test_a_death_under_several_invocations_of_a_request_counts_once(group_
     await group.publish(dying, living)
     await group.kill(dying)
 
-    assert (await request).json()["text"] == "a b c d"
+    await until(lambda: group.running(living) == 4)
+    assert (await clock.advance_during(request, step=0.1)).json()["text"] == "a b c d"
 
 
 async def test_a_task_that_catches_the_errors_of_dead_executors_kills_no_more(group_of: GroupOf) -> None:
