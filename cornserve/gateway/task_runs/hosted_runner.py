@@ -66,7 +66,7 @@ class HostedRunner:
         """The number of invocations that the host has recorded."""
         self.yielded: list[Stream[Any]] = []
         self._host_yielded = 0
-        """The number of values that the code in the host has yielded."""
+        """The number of values that the current run of the code has yielded."""
         self._printed = 0
         """The number of lines that have been logged."""
         self._host_printed = 0
@@ -204,14 +204,13 @@ class HostedRunner:
         if host is not self._host:
             self._host, self._is_begun = host, False
             self._sent_updates = self._sent_side_effects = self._recorded = 0
-            self._host_yielded = 0
             self._is_suspended = False
         return host
 
     def _run_command(self, reader: ResponseReader[Any]) -> pb.RunTask:
         assert self._begin is not None
         if not self._is_suspended:
-            self._host_printed = 0
+            self._host_printed = self._host_yielded = 0
         updates = self._updates[self._sent_updates :]
         run = pb.RunTask(session=self.number, reader=reader.name, updates=updates, path=self._path)
         run.side_effects.extend(self._side_effects[self._sent_side_effects :])
@@ -291,7 +290,7 @@ class HostedRunner:
             self._recorded += 1
 
     def _add_yielded(self, yielded: Sequence[pb.Yielded], reader: ResponseReader[Any]) -> None:
-        """Adds the values that the code has yielded, except for those that code in an earlier host has yielded, too."""
+        """Adds the values that a run has yielded, except for those that an earlier run has yielded, too."""
         for value in yielded:
             if self._host_yielded == len(self.yielded):
                 self.yielded.append(self._yielded_stream(value, reader))

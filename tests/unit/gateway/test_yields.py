@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx2 as httpx
@@ -108,6 +109,47 @@ async def test_items_arrive_once_when_the_process_of_the_app_is_killed(
 
     assert text == f"Draft: {' '.join(words)} Revision: {' '.join(words).upper()} "
     assert [process.pid for process in app_hosts()] != [host.pid]
+
+
+CLOSING = """
+import os
+import signal
+from collections.abc import Generator
+from typing import Any
+from cornserve import App, Task
+from cornserve_echo import EchoRequest, EchoTask
+from cornserve_tasklib import ChatChunk, ChatRequest, ChatResponse, Usage
+
+def chunk(word: str) -> ChatChunk:
+    if not os.path.exists({killed!r}):
+        open({killed!r}, "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return ChatChunk(text=word + " ")
+
+class Closing(Task[ChatRequest, ChatResponse]):
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, request: ChatRequest) -> Generator[Any, None, ChatResponse]:
+        output = self.echo.invoke(EchoRequest(text=request.messages[-1].content))
+        yield output.words.map(chunk)
+        text = output.text
+        yield "End"
+        return ChatResponse(text=text, usage=Usage(prompt_tokens=1, completion_tokens=2))
+
+app = App(name="closing", paths=[Closing()])
+"""
+
+
+async def test_items_arrive_once_when_another_process_runs_the_task_to_its_end(
+    openai: AsyncOpenAI, deploy: Deploy, tmp_path: Path
+) -> None:
+    await deploy(CLOSING.format(killed=str(tmp_path / "killed")))
+
+    stream = await openai.chat.completions.create(**{**chat("a b c"), "model": "closing"}, stream=True)
+    texts = [chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices]
+
+    assert "".join(texts) == "a b c End"
 
 
 async def test_an_error_follows_what_came_before_it(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
