@@ -90,7 +90,8 @@ class ExecutorService:
             self._state.remove_caller()
 
     async def abort(self, reason: str) -> None:
-        """Ends all running invocations with ABORTED: another executor may run them."""
+        """Ends all running invocations with ABORTED, and later ones with UNAVAILABLE: another executor may run
+        them."""
         self._abort_reason = reason
         for task in self._invocations.tasks:
             task.cancel()
@@ -137,6 +138,8 @@ class ExecutorService:
 
     def _refusal(self, attempt: ProductionId, nbytes: int, inputs: int, caller: CallerSession) -> pb.End | None:
         """Returns the end of an invocation that this executor does not accept, or None."""
+        if self._abort_reason:
+            return pb.End(code=pb.CODE_UNAVAILABLE, message=self._abort_reason)
         if not (caller.is_accepted and self._state.accepts_invocations):
             return pb.End(code=pb.CODE_UNAVAILABLE, message=f"the executor is {self._state.description}")
         return self._invocations.refusal(attempt, nbytes, inputs)

@@ -255,6 +255,15 @@ async def test_aborted_invocations_end_with_aborted(caller: Caller, executors: E
     assert (end.code, end.message) == (pb.CODE_ABORTED, "the executor is stopping")
 
 
+async def test_an_executor_that_stops_starts_no_invocation(caller: Caller, executors: EchoExecutors) -> None:
+    (service,) = executors.services.values()
+    await service.abort("the executor is stopping")
+
+    end = await end_of(caller, start(1, '{"text": "a"}'))
+
+    assert (end.code, end.message) == (pb.CODE_UNAVAILABLE, "the executor is stopping")
+
+
 async def test_observers_receive_heartbeats_while_the_state_does_not_change(
     observations: asyncio.Queue[pb.Observation | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
