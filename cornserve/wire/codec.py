@@ -14,7 +14,8 @@ Sent = TypeVar("Sent", bound=Message)
 Received = TypeVar("Received", bound=Message)
 
 MAX_UNSENT_BYTES: Final = 64 << 20
-"""An end that limits its unsent messages stops reading when they have this many bytes."""
+"""Senders that wait for capacity wait while their unsent messages have this many bytes, and an end that limits its
+unsent messages stops reading."""
 
 
 class MessageSizeError(Exception):

@@ -97,8 +97,9 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
         return self._close_reason
 
     async def wait_for_capacity(self, messages: int) -> None:
-        """Waits until fewer than `messages` are unsent, or the connection is closed."""
-        while len(self.unsent) >= messages and self._close_reason is None:
+        """Waits until fewer than `messages` messages and `MAX_UNSENT_BYTES` bytes are unsent, or the connection is
+        closed."""
+        while self._close_reason is None and self._has_unsent(messages):
             self._capacity.clear()
             await self._capacity.wait()
 
@@ -210,10 +211,12 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
             self._schedule_backlog()
 
     def _limit_unsent(self) -> None:
-        limit = self._codec.max_unsent
-        if limit is not None:
-            is_full = len(self.unsent) >= limit or self._unsent.nbytes >= MAX_UNSENT_BYTES
-            self._set_paused(PauseReason.UNSENT, is_full)
+        if self._codec.max_unsent is not None:
+            self._set_paused(PauseReason.UNSENT, self._has_unsent(self._codec.max_unsent))
+
+    def _has_unsent(self, messages: int) -> bool:
+        """Returns whether this number of messages, or `MAX_UNSENT_BYTES` bytes, have not been written yet."""
+        return len(self.unsent) >= messages or self._unsent.nbytes >= MAX_UNSENT_BYTES
 
     def refuse(self, reason: str) -> None:
         """Aborts the connection because the other end broke a rule. Logs the reason, which is not sent."""

@@ -36,7 +36,7 @@ INPUTS_SHARE = 4
 """The inputs of all invocations use one part in this many of the memory."""
 
 MAX_UNSENT_CHUNKS = 4096
-"""Streams to a caller pause while this many of its events are unsent."""
+"""Streams to a caller pause while this many of its events, or `MAX_UNSENT_BYTES`, are unsent."""
 
 
 class ExecutorService:

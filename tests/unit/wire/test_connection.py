@@ -133,6 +133,23 @@ async def test_messages_stay_unsent_while_the_other_end_reads_too_slowly() -> No
     assert len(await reading) > (1000 - unsent) * 100_000
 
 
+async def test_a_sender_waits_while_too_many_bytes_are_unsent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cornserve.wire.connection.MAX_UNSENT_BYTES", 1000)
+    connection: MessageConnection[pb.Event, pb.Command] = MessageConnection(
+        replace(EXECUTOR, max_unsent=None), lambda message: None
+    )
+    connection.send(pb.Event(call=1, end=pb.End(values=bytes(1000))))
+    capacity = asyncio.ensure_future(connection.wait_for_capacity(2))
+    await asyncio.sleep(0)
+    assert not capacity.done()
+
+    _, peer = await _connected(connection)
+
+    await capacity
+    connection.abort("done")
+    peer.close()
+
+
 def _read_all(peer: socket.socket) -> bytes:
     with peer:
         return b"".join(iter(lambda: peer.recv(1 << 20), b""))
