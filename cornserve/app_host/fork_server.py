@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import logging
 import os
@@ -71,6 +72,8 @@ class ForkServerLoop:
     def __init__(self, parent: socket.socket, temporary: str) -> None:
         self._parent = parent
         self._temporary = temporary
+        self._lock = os.open(temporary, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(self._lock, fcntl.LOCK_SH)  # systemd-tmpfiles(8), which removes old files in /tmp, skips it.
         self._selector = selectors.DefaultSelector()
         self._selector.register(parent, selectors.EVENT_READ)
         self._pidfds: dict[int, int] = {}
@@ -161,6 +164,7 @@ class ForkServerLoop:
         """Closes all descriptors of the fork server."""
         self._selector.close()
         self._parent.close()
+        os.close(self._lock)
         for pidfd in self._pidfds.values():
             os.close(pidfd)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import signal
 import sys
@@ -131,6 +132,15 @@ async def test_temporary_files_of_a_host_are_removed_with_it(own_server: ForkSer
     await until(lambda: files_per_host(files) == [3])
     await own_server.close()
     assert files_per_host(files) is None
+
+
+async def test_cleaners_of_old_files_do_not_remove_those_of_hosts(fork_server: ForkServer, start: StartOn) -> None:
+    files = os.open(temporary_files(fork_server_of(await start(fork_server))), os.O_RDONLY)
+
+    with pytest.raises(BlockingIOError):  # systemd-tmpfiles(8) skips a directory that it cannot lock.
+        fcntl.flock(files, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    os.close(files)
 
 
 async def test_a_fork_server_that_was_killed_leaves_no_files(own_server: ForkServer, start: StartOn) -> None:
