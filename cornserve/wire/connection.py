@@ -180,6 +180,8 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
 
     def _on_frame(self, content: memoryview) -> bool:
         """Handles one message. Returns whether further ones are wanted."""
+        if self._is_limited:
+            self._memory.free(self)  # The next frame is counted, and has to arrive, from its beginning.
         try:
             if self._peer_has_finished:
                 self.refuse("the other end sent a message after its last one")

@@ -13,11 +13,12 @@ import pytest
 from cornserve.transport.protocol import MAX_COMMAND_BYTES, PRODUCER_CODEC
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.wire.connection import MessageConnection
-from cornserve.wire.frame_memory import MIB, UNCOUNTED_BYTES, FrameMemory
+from cornserve.wire.frame_memory import FRAME_SECONDS, MIB, UNCOUNTED_BYTES, FrameMemory
 from cornserve.wire.frame_reader import FRAMES_PER_ITERATION
 from cornserve.wire.invocations import EXECUTOR
 from cornserve.wire.listener import ConnectionListener
 from tests.credentials import CREDENTIALS
+from tests.loop_clock import LoopClock
 from tests.raw_connection import authenticated
 from tests.waiting import until
 
@@ -148,6 +149,26 @@ async def test_a_frame_that_does_not_arrive_in_time_closes_its_connection_only(
     assert server.memory.buffered_bytes == 0
     await server.connect(command(1))
     await until(lambda: server.received == [1])
+
+
+async def test_each_frame_has_its_own_time(clock: LoopClock) -> None:
+    received: list[pb.Command | None] = []
+    connection: MessageConnection[pb.Event, pb.Command] = MessageConnection(
+        EXECUTOR, received.append, memory=FrameMemory(LIMIT)
+    )
+    frame = command(4 * UNCOUNTED_BYTES)
+    begin, end = frame[: len(frame) // 2], frame[len(frame) // 2 :]
+    connection.data_received(begin)
+
+    for _ in range(3):
+        clock.advance(0.6 * FRAME_SECONDS)
+        await asyncio.sleep(0)
+        connection.data_received(end + begin)  # One read has the end of a frame and a part of the next one.
+
+    await asyncio.sleep(0)
+    assert len(received) == 3
+    assert not connection.closed.is_set()
+    connection.abort("the test has ended")
 
 
 async def test_a_closed_connection_frees_the_memory_of_its_frame(server: CommandServer) -> None:
