@@ -19,7 +19,7 @@ from cornserve.app_host.yields import Mapped, Yields, describe_stream
 from cornserve.exception_text import exception_message
 from cornserve.task import Blob, Stream, UnitTask
 from cornserve.task.base import Task
-from cornserve.task.errors import OutputSuspension, SideEffectSuspension, Suspension
+from cornserve.task.errors import DivergenceError, OutputSuspension, SideEffectSuspension, Suspension
 from cornserve.task.recording import Invocation, Recording
 from cornserve.task.references import Origin, ReferenceDecoder
 from cornserve.task.side_effects import SideEffect, SideEffectResult
@@ -69,6 +69,8 @@ class HostSession:
         self._early_updates: dict[int, list[pb.Update]] = {}
         """The updates of invocations that are not recorded yet: another host has recorded them."""
         self._sent = 0
+        self._task = ""
+        """The name of the task of the last run."""
         self._yields: Yields | None = None
         self._begin = begin.random_key, begin.random_index
         self._recording: Recording = Recording(
@@ -94,6 +96,7 @@ class HostSession:
             self._recording.side_effects.append(SideEffectResult(call, result.value, result.error))
         reader = READERS[command.reader]
         path = self._loaded.app.paths[command.path]
+        self._task = path.name
         yields = self._find_yields(reader)
         outcome = self._recording.run(
             path.name, lambda: self._run(path, reader), None if yields is None else yields.add
@@ -120,6 +123,12 @@ class HostSession:
         effect = self._recording.next_side_effect
         assert effect is not None  # The gateway runs a call that a run has reported.
         return effect
+
+    def mapped_stream(self, index: int) -> AsyncIterator[Sequence[Any]]:
+        """Returns a mapped stream. Raises `DivergenceError` if only the code in an earlier host has mapped it."""
+        if index >= len(self.mapped):
+            raise DivergenceError(self._task, None, "it mapped a stream in the recording that it does not map now")
+        return self.mapped[index]
 
     def close(self) -> None:
         self._recording.release_outputs()

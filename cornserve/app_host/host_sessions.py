@@ -118,16 +118,16 @@ class HostSessions:
             repetition.run(self._app.app.paths[run.path].name, run, run_outcome)
 
     def _start_read(self, call: int, read: pb.ReadMapped) -> None:
-        task = asyncio.create_task(self._read(call, read.session, self._sessions[read.session].mapped[read.mapped]))
+        task = asyncio.create_task(self._read(call, read))
         reads = self._reads.setdefault(read.session, set())
         reads.add(task)
         task.add_done_callback(reads.discard)
 
-    async def _read(self, call: int, session: int, stream: AsyncIterator[Sequence[Any]]) -> None:
+    async def _read(self, call: int, read: pb.ReadMapped) -> None:
         # The source of the stream records the activity: it waits for items before the app's code runs.
         reply = pb.HostReply(call=call)
         try:
-            items = await anext(stream)
+            items = await anext(self._sessions[read.session].mapped_stream(read.mapped))
             reply.mapped_items.items.extend(map(encode_item, items))
             reply.mapped_items.SetInParent()
         except StopAsyncIteration:
