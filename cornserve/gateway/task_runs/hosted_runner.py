@@ -34,6 +34,9 @@ Result = TypeVar("Result")
 MAX_LOST_HOSTS: Final = 3
 """A request that has lost this number of hosts fails, although its code did not cause the losses."""
 
+MAX_SOURCE_READS: Final = 1024
+"""The number of reads of a request that may wait for items at a time. A host reads each mapped stream once."""
+
 LATE_SECONDS: Final = 0.2
 """The delay of the timeout after the deadline, at which the invocations fail with better messages."""
 
@@ -156,6 +159,10 @@ class HostedRunner:
 
     def send_source_items(self, host: AppHost, reply: pb.HostReply) -> None:
         """Sends the next items of a stream as soon as there are any, for a function of the app that maps it."""
+        if len(self._source_reads) >= MAX_SOURCE_READS:  # The code of the app writes to the connection.
+            message = f"it reads more than {MAX_SOURCE_READS} streams at once"
+            self._app.replace(host, pb.HostError(type="RuntimeError", message=message))
+            return
         read = asyncio.create_task(self._send_source_items(host, reply))
         self._source_reads.add(read)
         read.add_done_callback(self._source_reads.discard)
