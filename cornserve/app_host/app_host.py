@@ -19,6 +19,7 @@ from cornserve.app_host.fork_client import ForkServer
 from cornserve.app_host.host_process import HostProcess, ProcessExit
 from cornserve.app_host.protocol import PARENT, REPLY_MEMORY
 from cornserve.app_host.run_time import RunTimer, cpu_wait_seconds
+from cornserve.daemon_thread import run_in_daemon_thread
 from cornserve.limits import MIB, Limits
 from cornserve.task.errors import DefinitionError
 from cornserve.v1 import app_host_pb2 as pb
@@ -78,8 +79,7 @@ class AppHost:
     @classmethod
     async def _start(cls, fork_server: ForkServer, name: str, spec: AppSpec, module: str, limits: Limits) -> Self:
         for path in spec.allow_paths:
-            if not await asyncio.to_thread(os.path.exists, path):
-                raise DefinitionError(f"allow_paths: {path} does not exist where the gateway runs: create it")
+            await _check_path(path, limits.import_seconds)
         process = await fork_server.fork(limits.app_mib * MIB, _model_directories(spec), spec.allow_paths)
         host = cls(process, name, spec.source_filename, module, limits)
         try:
@@ -251,6 +251,17 @@ class AppHost:
         """Kills the host. Outstanding calls raise `AppHostLostError`."""
         if not self._lost.done():
             self._end(AppHostLostError(None, "the app's process was stopped", ""))
+
+
+async def _check_path(path: str, seconds: float) -> None:
+    """Raises `DefinitionError` if a path does not exist, and `AppLoadError` if its file system hangs."""
+    try:
+        async with asyncio.timeout(seconds):
+            exists = await run_in_daemon_thread(os.path.exists, path)
+    except TimeoutError:
+        raise AppLoadError(f"allow_paths: the file system of {path} has not responded within {seconds:g} s") from None
+    if not exists:
+        raise DefinitionError(f"allow_paths: {path} does not exist where the gateway runs: create it")
 
 
 def _model_directories(spec: AppSpec) -> list[str]:

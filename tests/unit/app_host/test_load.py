@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -192,6 +194,19 @@ async def test_an_allowed_path_that_does_not_exist_is_refused(fork_server: ForkS
 
     with pytest.raises(DefinitionError, match="allow_paths: /data/nowhere does not exist where the gateway runs"):
         await AppHost.start(fork_server, "echo", spec, "app_of_the_test", Limits())
+
+
+async def test_an_allowed_path_whose_file_system_hangs_has_a_time_limit(
+    fork_server: ForkServer, clock: LoopClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exists, responds = os.path.exists, Event()
+    monkeypatch.setattr(os.path, "exists", lambda path: responds.wait() if path == "/data/hangs" else exists(path))
+    spec = AppSpec(source=AppSource(inline=ECHO, allow_paths=["/data/hangs"]))
+
+    with pytest.raises(AppLoadError, match="allow_paths: the file system of /data/hangs has not responded within 50 s"):
+        await clock.advance_during(AppHost.start(fork_server, "echo", spec, "app_of_the_test", Limits()), step=10)
+
+    responds.set()
 
 
 async def test_an_error_of_a_task_s_code_can_be_temporary(fork_server: ForkServer) -> None:
