@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
-_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.+)\n', re.MULTILINE)
+_FRAME = re.compile(
+    r'^  File "(?P<file>.{0,1000})", line (?P<line>\d{1,10}) in (?P<function>.{1,1000})\n', re.MULTILINE
+)
+"""A frame. faulthandler cuts long names, but the app's code can write lines whose search would take seconds."""
 
 
 def has_frame(dump: str, source: str) -> bool:
