@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from time import perf_counter
 from typing import Any
@@ -51,9 +51,8 @@ class HostSessions:
         self._side_effects = SideEffectRunner(self._prints, source_path(module, filename=""), self._logs_messages)
         self._sources = StreamSources(connection, activity)
         self._sessions: dict[int, HostSession] = {}
-        self._reads: dict[int, set[asyncio.Task[None]]] = {}
-        """The reads of mapped streams that wait for items, by session."""
-        self._running_side_effects: set[asyncio.Task[None]] = set()
+        self._tasks: dict[int, set[asyncio.Task[None]]] = {}
+        """The reads of mapped streams and the calls with side effects that have not ended, by session."""
         self._begun = 0
         """The number of requests that have begun, counted up to `REPEATED_REQUESTS`."""
         self._repetitions: dict[int, Repetition] = {}
@@ -79,15 +78,13 @@ class HostSessions:
                         reply.media_parts.parts.add(path=slot.path, part=slot.sent.model_dump_json().encode())
                     reply.media_parts.SetInParent()
             case "read_mapped":
-                self._start_read(command.call, command.read_mapped)
+                self._start(command.read_mapped.session, self._read(command.call, command.read_mapped))
             case "source_items":
                 self._sources.receive(command.call, command.source_items)
             case "run_side_effect":
                 given = command.run_side_effect
                 effect = self._sessions[given.session].next_side_effect
-                task = asyncio.create_task(self._run_side_effect(command.call, effect, given.deadline))
-                self._running_side_effects.add(task)
-                task.add_done_callback(self._running_side_effects.discard)
+                self._start(given.session, self._run_side_effect(command.call, effect, given.deadline))
             case "end_session":
                 self._end(command.end_session.session)
 
@@ -117,11 +114,12 @@ class HostSessions:
         with self._prints.collected(pb.HostReply()):
             repetition.run(self._app.app.paths[run.path].name, run, run_outcome)
 
-    def _start_read(self, call: int, read: pb.ReadMapped) -> None:
-        task = asyncio.create_task(self._read(call, read))
-        reads = self._reads.setdefault(read.session, set())
-        reads.add(task)
-        task.add_done_callback(reads.discard)
+    def _start(self, session: int, work: Coroutine[Any, Any, None]) -> None:
+        """Starts work that is cancelled at the end of its session."""
+        task = asyncio.create_task(work)
+        tasks = self._tasks.setdefault(session, set())
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
 
     async def _read(self, call: int, read: pb.ReadMapped) -> None:
         # The source of the stream records the activity: it waits for items before the app's code runs.
@@ -140,8 +138,8 @@ class HostSessions:
         self._send(reply)
 
     def _end(self, number: int) -> None:
-        for read in self._reads.pop(number, ()):
-            read.cancel()
+        for task in self._tasks.pop(number, ()):
+            task.cancel()
         session, repetition = self._sessions.pop(number, None), self._repetitions.pop(number, None)
         if session is not None:
             self._activity.begin(number)  # The code may be suspended, and run its `finally` blocks now.

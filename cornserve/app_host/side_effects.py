@@ -30,7 +30,8 @@ class SideEffectRunner:
         self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="side-effect")
 
     async def run(self, call: int, effect: SideEffect, deadline: float) -> pb.HostReply:
-        """Returns the reply to a command, with the result and the printed lines.
+        """Returns the reply to a command, with the result and the printed lines. If cancelled, a call that waits for a
+        thread never starts, and one that runs goes on.
 
         Args:
             deadline: the time of the monotonic clock at which the caller gives up. Later, the call never starts.

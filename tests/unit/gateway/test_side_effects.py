@@ -16,6 +16,7 @@ from tests.loop_clock import LoopClock
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.app_hosts import app_host, app_hosts
 from tests.unit.gateway.conftest import Deploy
+from tests.unit.gateway.metrics import exposes
 from tests.unit.gateway.running_gateway import GatewayOptions, with_gateway_options
 from tests.waiting import until
 
@@ -282,6 +283,28 @@ async def test_a_call_that_finds_no_thread_in_time_never_runs(
 
     assert "it has not returned within 1 s" in late["lines"][0]
     assert after["lines"] == [{"item": "pear", "price": 4}]
+    assert bought(log) == ["slowly"] * MAX_THREADS + ["pear"]
+
+
+async def test_a_call_that_waits_for_a_thread_never_runs_if_its_client_leaves(
+    gateway: httpx.AsyncClient, deploy: Deploy, log: Path
+) -> None:
+    await deploy(BUYER.format(log=str(log)))
+    orders = [asyncio.create_task(order(gateway, "slowly")) for _ in range(MAX_THREADS)]
+    await until(lambda: len(bought(log)) == MAX_THREADS)
+    request = gateway.stream(
+        "POST", "/v1/apps/buyer/invoke", json={"items": ["apple"]}, headers={"accept": "text/event-stream"}
+    )
+
+    async with request as response:
+        assert "buying apple" in await anext(response.aiter_text())
+        await order(gateway)  # The process of the app has the call when it runs another request.
+    running = f'cornserve_gateway_requests_running{{app="buyer"}} {MAX_THREADS}.0'
+    await until(lambda: exposes(gateway, running))
+    release(log)
+    await asyncio.gather(*orders)
+    await order(gateway, "pear")
+
     assert bought(log) == ["slowly"] * MAX_THREADS + ["pear"]
 
 
