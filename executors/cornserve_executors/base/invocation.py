@@ -58,21 +58,23 @@ async def run(
     Raises:
         EngineDeadError: the executor cannot run further invocations.
     """
+    timeout = asyncio.timeout(timeout_seconds(start))
     try:
-        async with asyncio.timeout(timeout_seconds(start)):
+        async with timeout:
             return pb.End(values=await _invoke(executor, start, tensors, caller))
     except EngineDeadError:
         raise
     except Exception as error:
-        end = _error_end(error)
+        end = _error_end(error, is_late=timeout.expired())
         end.has_state = end.code == pb.CODE_HANDED_OVER and tensors.has_state
         clear_traceback(error)
         return end
 
 
-def _error_end(error: Exception) -> pb.End:
+def _error_end(error: Exception, *, is_late: bool) -> pb.End:
+    """Returns the end of an invocation that has raised an error. `is_late`: its timeout has passed."""
     match error:
-        case TimeoutError():
+        case TimeoutError() if is_late:
             return pb.End(code=pb.CODE_DEADLINE_EXCEEDED, message="not done by the request's deadline")
         case ValidationError():
             return pb.End(code=pb.CODE_INVALID_ARGUMENT, message=describe_all(error.errors()))

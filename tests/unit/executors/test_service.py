@@ -214,6 +214,19 @@ async def test_an_exception_is_an_internal_error_with_its_message(caller: Caller
     assert (end.code, end.message) == (pb.CODE_INTERNAL, "RuntimeError: boom")
 
 
+async def test_a_time_limit_of_the_executor_is_not_the_deadline(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def invoke(self: EchoExecutor, request: EchoRequest, context: object) -> EchoResponse:
+        raise TimeoutError("the tool does not respond")
+
+    monkeypatch.setattr(EchoExecutor, "invoke", invoke)
+
+    end = await end_of(caller, start(1, '{"text": "a"}', timeout_ms=60_000))
+
+    assert (end.code, end.message) == (pb.CODE_INTERNAL, "TimeoutError: the tool does not respond")
+
+
 async def test_a_draining_executor_accepts_invocations_of_connected_callers_only(
     endpoint: str, caller: Caller, state: ExecutorState
 ) -> None:
