@@ -49,7 +49,7 @@ class HostSessions:
         self._prints.install()
         self._logs_messages = spec.source is not None and spec.source.log_messages
         self._side_effects = SideEffectRunner(self._prints, source_path(module, filename=""), self._logs_messages)
-        self._sources = StreamSources(connection, activity)
+        self._sources = StreamSources(connection, self._begin_mapping)
         self._sessions: dict[int, HostSession] = {}
         self._tasks: dict[int, set[asyncio.Task[None]]] = {}
         """The reads of mapped streams and the calls with side effects that have not ended, by session."""
@@ -121,8 +121,12 @@ class HostSessions:
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
+    def _begin_mapping(self, session: int) -> None:
+        """Records that code of the app maps items, until `_read` ends the record."""
+        self._prints.begin()
+        self._activity.begin(session)
+
     async def _read(self, call: int, read: pb.ReadMapped) -> None:
-        # The source of the stream records the activity: it waits for items before the app's code runs.
         reply = pb.HostReply(call=call)
         try:
             items = await anext(self._sessions[read.session].mapped_stream(read.mapped))
@@ -134,6 +138,7 @@ class HostSessions:
             reply.error.CopyFrom(self._describe(error))
         if (running := self._activity.read()) is not None:
             reply.seconds = running.seconds
+            self._prints.end(reply)
         self._activity.end()
         self._send(reply)
 

@@ -54,14 +54,22 @@ class PrintCapture(io.TextIOBase):
     @contextmanager
     def collected(self, reply: pb.HostReply) -> Iterator[None]:
         """Adds the lines that the block prints in this thread to the reply."""
-        self._prints.clear()
+        self.begin()
         try:
             yield
         finally:
-            if self._prints.unfinished.text:
-                self._prints.finish_line()
-            reply.printed.extend(self._prints.lines)
-            self._prints.clear()
+            self.end(reply)
+
+    def begin(self) -> None:
+        """Drops the lines that this thread has printed so far."""
+        self._prints.clear()
+
+    def end(self, reply: pb.HostReply) -> None:
+        """Adds the lines that this thread has printed since `begin` to the reply."""
+        if self._prints.unfinished.text:
+            self._prints.finish_line()
+        reply.printed.extend(self._prints.lines)
+        self._prints.clear()
 
     def _line(self, frame: FrameType | None) -> str:
         """Returns the line of the app's source in the innermost of its frames, such as "app.py:12", or empty."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import count
 from typing import Any
 
-from cornserve.app_host.activity import Activity
 from cornserve.app_host.invocation_failure import invocation_error
 from cornserve.exception_text import exception_message
 from cornserve.task.errors import InvocationError
@@ -20,12 +19,14 @@ class StreamSources:
     """Reads stream items from the gateway.
 
     Args:
-        activity: records that code of the app runs from each batch of items until its consumer ends the record.
+        on_items: called with the session before code of the app gets a batch of items.
     """
 
-    def __init__(self, connection: MessageConnection[pb.HostReply, pb.HostCommand], activity: Activity) -> None:
+    def __init__(
+        self, connection: MessageConnection[pb.HostReply, pb.HostCommand], on_items: Callable[[int], None]
+    ) -> None:
         self._connection = connection
-        self._activity = activity
+        self._on_items = on_items
         self._calls = count(1)
         self._waiting: dict[int, asyncio.Future[pb.SourceItems]] = {}
 
@@ -42,7 +43,7 @@ class StreamSources:
             source = await self._next(session, invocation.index, output, position)
             if source.items:
                 position += len(source.items)
-                self._activity.begin(session)
+                self._on_items(session)
                 yield [_load(invocation, output, item) for item in source.items]
             if source.HasField("failure"):
                 raise invocation_error(source.failure)

@@ -232,7 +232,8 @@ class HostedRunner:
         async with self._until_deadline():
             reply = await host.call(command, rest)
         self._settings.record_seconds(reply.seconds)
-        self._log_prints(reply)
+        if not reply.HasField("mapped_items"):
+            self._log_prints(reply)
         if self._source_error is not None:
             raise self._take_source_error()  # a local variable would form a reference cycle with its traceback
         if reply.HasField("error"):
@@ -344,15 +345,18 @@ class HostedRunner:
             if host is not previous:
                 received = 0  # The function maps the stream again from its first item.
             try:
-                reply = (await self._call(host, command)).mapped_items
+                reply = await self._call(host, command)
             except AppHostLostError as error:
                 self._on_lost(host, error)
                 continue
-            if reply.ended:
+            mapped_items = reply.mapped_items
+            if mapped_items.ended:
                 return
-            new = reply.items[max(0, delivered - received) :]
-            received += len(reply.items)
+            new = mapped_items.items[max(0, delivered - received) :]
+            received += len(mapped_items.items)
             delivered += len(new)
+            if new or not mapped_items.items:  # Otherwise, the lines are those that an earlier host has printed.
+                self._log_lines(reply.printed)
             if new:
                 yield [self._checked(reader.load_item, item) for item in new]
 

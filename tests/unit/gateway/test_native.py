@@ -261,6 +261,45 @@ async def test_tracebacks_and_prints_name_the_file_and_have_messages_if_the_app_
     assert len(lines[-1]) < 600
 
 
+MAPPER = """
+from cornserve import App, Task
+from cornserve_echo import EchoRequest, EchoResponse, EchoTask
+
+def check(word: str) -> str:
+    print("checking", word)
+    if word == "bad":
+        raise ValueError("a bad word")
+    return word
+
+class Mapper(Task[EchoRequest, EchoResponse]):
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, request: EchoRequest) -> EchoResponse:
+        return EchoResponse(words=self.echo.invoke(request).words.map(check), text="", words_sent=0)
+
+app = App(name="mapper", paths=[Mapper()])
+"""
+
+
+async def test_the_logs_of_an_app_have_what_functions_print_that_it_maps_over_streams(
+    gateway: httpx.AsyncClient, deploy: Deploy
+) -> None:
+    await deploy(MAPPER)
+    path, headers = "/v1/apps/mapper/invoke", {"accept": "text/event-stream"}
+    print_line = MAPPER.splitlines().index('    print("checking", word)') + 1
+
+    responses = [await gateway.post(path, json={"text": text}, headers=headers) for text in ("a b", "bad")]
+    log, *_ = (await gateway.get("/admin/v1/apps/mapper/logs")).json()["replicas"]
+
+    written, failed = [response.headers["x-request-id"] for response in responses]
+    assert [line.partition(" ")[2] for line in log["lines"][:3]] == [
+        f"PRINT app.py:{print_line}: checking a request_id={written}",
+        f"PRINT app.py:{print_line}: checking b request_id={written}",
+        f"PRINT app.py:{print_line}: checking bad request_id={failed}",
+    ]
+
+
 @pytest.mark.parametrize(("app", "accept"), [("whole", "application/json"), ("streamed", "text/event-stream")])
 async def test_the_logs_of_an_app_have_what_its_code_prints_once_for_each_request(
     gateway: httpx.AsyncClient, deploy: Deploy, app: str, accept: str
