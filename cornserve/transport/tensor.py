@@ -48,7 +48,7 @@ class TensorId:
     """An output of one attempt of an invocation, and the process that runs it."""
 
     endpoint: str
-    """`HOST:PORT` of the process, which accepts connections at the next port."""
+    """`HOST:PORT` at which the process accepts connections."""
     request_id: str
     invocation: int
     attempt: int
