@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from cornserve.exception_text import exception_text
+from cornserve.exception_text import encodable, exception_text
 from cornserve.observe.redaction import redacted_traceback
 from cornserve.task.output import Output
 from cornserve.task.references import Blob, Origin, ReferenceDecoder
@@ -33,6 +33,9 @@ log = logging.getLogger(__name__)
 
 MAX_INPUTS: Final = 16_384
 """The limit for the tensors and blobs of one invocation."""
+
+MAX_MESSAGE_CHARACTERS: Final = 10_000
+"""The limit for the message of an end, of which gateways cut off the rest."""
 
 MAX_PRODUCERS: Final = 256
 """The limit for the endpoints that the inputs of one invocation name. Each may need a connection."""
@@ -75,25 +78,29 @@ def _error_end(error: Exception, *, is_late: bool) -> pb.End:
     """Returns the end of an invocation that has raised an error. `is_late`: its timeout has passed."""
     match error:
         case TimeoutError() if is_late:
-            return pb.End(code=pb.CODE_DEADLINE_EXCEEDED, message="not done by the request's deadline")
+            return _end(pb.CODE_DEADLINE_EXCEEDED, "not done by the request's deadline")
         case ValidationError():
-            return pb.End(code=pb.CODE_INVALID_ARGUMENT, message=describe_all(error.errors()))
+            return _end(pb.CODE_INVALID_ARGUMENT, describe_all(error.errors()))
         case InvalidRequestError() | DuplicateProductionError():
-            return pb.End(code=pb.CODE_INVALID_ARGUMENT, message=str(error))
+            return _end(pb.CODE_INVALID_ARGUMENT, str(error))
         case TensorTooLargeError():
-            message = f"{error} (limit slab-mib, see `cornserve up --limit`)"
-            return pb.End(code=pb.CODE_INVALID_ARGUMENT, message=message)
+            return _end(pb.CODE_INVALID_ARGUMENT, f"{error} (limit slab-mib, see `cornserve up --limit`)")
         case OverloadedError() | SlabError():
-            return pb.End(code=pb.CODE_RESOURCE_EXHAUSTED, message=str(error))
+            return _end(pb.CODE_RESOURCE_EXHAUSTED, str(error))
         case HandedOverError():
-            return pb.End(code=pb.CODE_HANDED_OVER, message="another replica continues it")
+            return _end(pb.CODE_HANDED_OVER, "another replica continues it")
         case CannotContinueError():
             log.warning("the invocation cannot be continued: %s", error)
-            return pb.End(code=pb.CODE_CANNOT_CONTINUE, message=str(error))
+            return _end(pb.CODE_CANNOT_CONTINUE, str(error))
         case InputLostError():
-            return pb.End(code=pb.CODE_INPUT_LOST, message=str(error), lost_inputs=error.inputs)
+            return _end(pb.CODE_INPUT_LOST, str(error), error.inputs)
     log.error("the invocation failed:\n%s", redacted_traceback(error))
-    return pb.End(code=pb.CODE_INTERNAL, message=exception_text(error))
+    return _end(pb.CODE_INTERNAL, exception_text(error))
+
+
+def _end(code: pb.Code.ValueType, message: str, lost_inputs: Sequence[int] = ()) -> pb.End:
+    """Returns an end. Messages may quote texts that UTF-8 cannot encode, such as names in damaged files."""
+    return pb.End(code=code, message=encodable(message, MAX_MESSAGE_CHARACTERS), lost_inputs=lost_inputs)
 
 
 async def _invoke(

@@ -214,6 +214,19 @@ async def test_an_exception_is_an_internal_error_with_its_message(caller: Caller
     assert (end.code, end.message) == (pb.CODE_INTERNAL, "RuntimeError: boom")
 
 
+async def test_an_error_whose_message_cannot_be_encoded_ends_its_invocation(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def invoke(self: EchoExecutor, request: EchoRequest, context: object) -> EchoResponse:
+        raise InvalidRequestError("the file has an unknown tag \ud800")
+
+    monkeypatch.setattr(EchoExecutor, "invoke", invoke)
+
+    end = await end_of(caller, start(1, '{"text": "a"}'))
+
+    assert (end.code, end.message) == (pb.CODE_INVALID_ARGUMENT, "the file has an unknown tag ?")
+
+
 async def test_a_time_limit_of_the_executor_is_not_the_deadline(
     caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
