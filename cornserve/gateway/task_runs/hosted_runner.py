@@ -355,7 +355,7 @@ class HostedRunner:
             new = mapped_items.items[max(0, delivered - received) :]
             received += len(mapped_items.items)
             delivered += len(new)
-            if new or not mapped_items.items:  # Otherwise, the lines are those that an earlier host has printed.
+            if new or not mapped_items.items:  # An earlier host has printed the lines of other items.
                 self._log_lines(reply.printed)
             if new:
                 yield [self._checked(reader.load_item, item) for item in new]
