@@ -78,9 +78,7 @@ async def test_code_that_does_not_map_a_stream_again_in_another_process_fails_it
 ) -> None:
     await deploy(MAPPER.format(killed=str(tmp_path / "killed")))
 
-    response = await gateway.post(
-        "/v1/apps/mapper/invoke", json={"text": "a"}, headers={"accept": "text/event-stream"}
-    )
+    response = await gateway.post("/v1/apps/mapper/invoke", json={"text": "a"}, headers={"accept": "text/event-stream"})
     host = await app_host()
     again = await gateway.post("/v1/apps/mapper/invoke", json={"text": "a"})
 

@@ -18,7 +18,16 @@ class FakeApp:
     """Keeps the hosts that are replaced."""
 
     name = "app"
-    description = AppDescription.model_construct(paths=["Task"])
+    description = AppDescription(
+        name="app",
+        paths=["Task"],
+        shares=[1],
+        max_invocations=1,
+        operations=frozenset(),
+        finds_media=False,
+        executor_specs={},
+        library_paths=None,
+    )
 
     def __init__(self) -> None:
         self.replaced: list[AppHost] = []
