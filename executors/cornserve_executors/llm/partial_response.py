@@ -1,7 +1,7 @@
 """The hand-over of a running response to another executor, also of one without a stream.
 
-The engine has one output for a response without a stream: its end. When another executor should continue it, each
-further token has an output with all tokens before it.
+The engine has one output for a response without a stream: its end. When another executor should continue it, it has an
+output with all tokens at once, and another one after each further token.
 """
 
 from __future__ import annotations
@@ -71,15 +71,18 @@ class PartialResponse:
     def sampling(self, sampling: SamplingParams) -> SamplingParams:
         """Returns the parameters with which the engine has outputs as soon as another executor should continue."""
         if not self._hand_over.is_wanted():
-            self._hand_over.on_wanted(self._request_outputs)
+            self._hand_over.on_wanted(self._add_output)
             return sampling
         sampling = sampling.clone()
         sampling.output_kind = RequestOutputKind.CUMULATIVE
         return sampling
 
-    def _request_outputs(self) -> None:
+    def _add_output(self) -> None:
+        """Adds an output with all tokens, so that the response can be handed over before its next token."""
         for state in frontend_states(self._vllm, self._id).values():
             state.output_kind = RequestOutputKind.CUMULATIVE
+            if state.detokenizer.num_output_tokens():
+                state.queue.put(state.make_request_output([], None, None, None))
 
     async def hand_over(self, output: RequestOutput) -> None:
         """Raises `HandedOverError` if another executor can continue exactly after an output with all tokens."""

@@ -10,6 +10,7 @@ import pytest
 
 from cornserve_tasklib import ChatChunk, ChatRequest, ChatResponse, CompletionRequest
 from cornserve_tasklib.chat_response import ChatChoice
+from tests.executor_processes import stopped
 from tests.integration.llm.client import ClientInvocation, ExecutorClient, InvocationReply
 from tests.integration.llm.process import ExecutorProcess
 from tests.integration.llm.test_chat import ask
@@ -122,6 +123,30 @@ async def test_a_response_without_a_stream_is_handed_over(client: ExecutorClient
     assert sum(len(chunk.token_ids) for chunk in moved.chunks) > 0
     assert rest.chunks == []
     assert rest.response == complete.response
+    invocation.release()
+
+
+@pytest.mark.slow
+async def test_a_response_without_a_stream_is_handed_over_before_its_next_token(
+    client: ExecutorClient, executor: ExecutorProcess
+) -> None:
+    async def generated() -> float:
+        return (await executor.metrics())["cornserve_llm_generation_tokens_total"]
+
+    request = ask(max_tokens=1000, ignore_eos=True, logit_bias={"65": 100})  # No parts of characters.
+    before = await generated()
+    invocation = await client.start(request, stream=False)
+
+    async def has_begun() -> bool:
+        return await generated() > before
+
+    await until(has_begun)
+    with stopped([executor.engine_process()]):
+        invocation.hand_over()
+        moved = await invocation.reply()
+
+    assert moved.code == "HANDED_OVER"
+    assert sum(len(chunk.token_ids) for chunk in moved.chunks) > 0
     invocation.release()
 
 
