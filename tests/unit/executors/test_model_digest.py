@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -56,6 +57,25 @@ def test_the_digest_of_a_large_file_depends_on_samples_of_it(
         file.write(b"1")
 
     assert model_digest(str(model), None) != digest
+
+
+def test_the_digest_of_a_large_file_depends_on_each_tensor(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cornserve_executors.model_digest, "FULLY_READ_BYTES", 1000)
+    weights = model / "model.safetensors"
+    small = 2 * SAMPLE_BYTES  # Between two samples.
+    first, second = ({"dtype": "U8", "shape": [1], "data_offsets": [place, place + 1]} for place in (0, small))
+    header = json.dumps({"__metadata__": {"format": "pt"}, "first": first, "second": second}).encode()
+    start = len(header).to_bytes(8, "little") + header
+    weights.write_bytes(start + bytes(5 * SAMPLES * SAMPLE_BYTES))
+    digests = [model_digest(str(model), None)]
+
+    for place in (small - SAMPLE_BYTES, small):
+        with weights.open("r+b") as file:
+            file.seek(len(start) + place)
+            file.write(b"1")
+        digests.append(model_digest(str(model), None))
+
+    assert digests[0] == digests[1] != digests[2]
 
 
 def test_a_directory_of_many_files_is_not_read_completely(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
