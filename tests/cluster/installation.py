@@ -31,7 +31,12 @@ _SMALL: Final = {"requests": {"cpu": "10m", "memory": "64Mi"}}
 
 
 def values(
-    cluster: KubernetesCluster, tag: str, *, control: str = "cornserve-echo", executors: str = "cornserve-echo"
+    cluster: KubernetesCluster,
+    tag: str,
+    *,
+    control: str = "cornserve-echo",
+    executors: str = "cornserve-echo",
+    drain_seconds: int = 10,
 ) -> Values:
     """Returns values for images. The executors share the memory of a node if all nodes have the directory."""
     shared = {"type": "persistentVolumeClaim", "path": "/dev/shm/cornserve"} if cluster.is_local else {"type": "none"}
@@ -46,7 +51,7 @@ def values(
         "executors": {
             "cpu": {"resources": {**_SMALL, "limits": {}}},
             "sharedMemory": shared,
-            "drainSeconds": 10,
+            "drainSeconds": drain_seconds,
         },
         "networkPolicies": {"enabled": False},
     }
@@ -165,9 +170,13 @@ def pods_of(installed: Installation, app: str, executor: str) -> list[Any]:
     return list(installed.get("pods", f"--selector=cornserve.ai/executor={key}")["items"])
 
 
+def executor_metrics(installed: Installation, pod_name: str) -> str:
+    script = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9002/metrics').read().decode())"
+    return installed.kubectl("exec", pod_name, "--container=executor", "--", "python", "-c", script)
+
+
 def received_bytes(installed: Installation, pod_name: str) -> dict[str, float]:
     """Returns the bytes of received tensors by kind of transfer."""
-    script = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9002/metrics').read().decode())"
-    metrics = installed.kubectl("exec", pod_name, "--container=executor", "--", "python", "-c", script)
+    metrics = executor_metrics(installed, pod_name)
     found = re.findall(r'^cornserve_transport_received_bytes_total\{kind="(\w+)"\} (\S+)$', metrics, re.MULTILINE)
     return {kind: float(nbytes) for kind, nbytes in found}

@@ -21,7 +21,9 @@ MODELS = ROOT / "tests" / "models"
 def installed(local_cluster: KubernetesCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     """A release whose nodes have the files of the models."""
     tag = loaded_images(local_cluster, "control", "executor-cpu")
-    given = values(local_cluster, tag, control="cornserve-control", executors="cornserve-executor-cpu")
+    given = values(
+        local_cluster, tag, control="cornserve-control", executors="cornserve-executor-cpu", drain_seconds=120
+    )
     with installation(local_cluster, given, tmp_path_factory.mktemp("values")) as release:
         yield release
 

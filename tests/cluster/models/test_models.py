@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
+import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from threading import Event
+from functools import partial
 from typing import Any
 
 import httpx2 as httpx
@@ -13,7 +15,8 @@ from openai import OpenAI
 
 from cornserve.client import Client
 from scripts.cluster.machines import existing_nodes
-from tests.cluster.installation import Installation, on_node, pod_of, pods_of, received_bytes
+from tests.cluster.installation import Installation, executor_metrics, on_node, pod_of, pods_of, received_bytes
+from tests.integration.serving.greedy_streams import NUMBERS, running_streams
 from tests.integration.serving.image_chats import CHATS, TOKENS
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
@@ -23,72 +26,71 @@ START_SECONDS = 400
 
 OPTIONS = {"options": {"max_model_len": 2048}}
 
-STREAMS = 8
-"""The streams of an app with two replicas, of which one is deleted."""
+STREAMS = 32
+"""The streams of each of two replicas, of which one is deleted."""
 
-TEXT_TOKENS = 600
-"""The length of each stream. Generating it takes longer than deleting the pod."""
+COMPARED = 100
+"""The tokens of each stream that are compared. Generating them takes longer than deleting the pod."""
+
+MAX_TOKENS = 300
+"""The length of a stream. More than 200 tokens follow when the pod is deleted."""
 
 
-def test_the_openai_client_chats_with_a_model(installed: Installation, gateway_url: str, smollm2: str) -> None:
+@pytest.mark.parametrize("path", ["chat", "p-d"])
+def test_the_openai_client_chats_with_a_model(
+    installed: Installation, gateway_url: str, smollm2: str, path: str
+) -> None:
+    app = f"smollm2-{path}"
     storage = {"persistentVolumeClaim": {"claimName": smollm2}}
-    model = {"id": "HuggingFaceTB/SmolLM2-135M-Instruct", "storage": storage}
-    installed.apply_app("smollm2", {"model": model, "executors": [{"name": "llm", **OPTIONS}]})
-    installed.wait_until_ready("smollm2", seconds=START_SECONDS)
+    model = {"id": "HuggingFaceTB/SmolLM2-135M-Instruct", "storage": storage, "shares": {path: 1}}
+    executors: list[dict[str, Any]] = [{"name": "*", **OPTIONS}]
+    if path == "p-d":
+        executors += [on_node("prefill", existing_nodes()[0].name), on_node("decode", existing_nodes()[-1].name)]
+    installed.apply_app(app, {"model": model, "executors": executors})
+    installed.wait_until_ready(app, seconds=START_SECONDS)
 
     with OpenAI(base_url=f"{gateway_url}/v1", api_key=installed.api_key, max_retries=0) as client:
         messages: list[Any] = [{"role": "user", "content": "What is the capital of France?"}]
-        completion = client.chat.completions.create(model="smollm2", messages=messages, temperature=0, max_tokens=32)
-        stream = client.chat.completions.create(
-            model="smollm2", messages=messages, temperature=0, max_tokens=32, stream=True
-        )
+        completion = client.chat.completions.create(model=app, messages=messages, temperature=0, max_tokens=32)
+        stream = client.chat.completions.create(model=app, messages=messages, temperature=0, max_tokens=32, stream=True)
         streamed = "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices)
 
     assert "Paris" in (completion.choices[0].message.content or "")
     assert streamed == completion.choices[0].message.content
-    installed.kubectl("delete", "app", "smollm2")
+    if path == "p-d":  # The KV cache passes between two nodes.
+        decode = pod_of(installed, app, "decode")["metadata"]["name"]
+        assert received_bytes(installed, decode)["pulled"] > 0
+    installed.kubectl("delete", "app", app)
 
 
-def test_streams_of_a_deleted_pod_continue_in_another_one(
+async def test_streams_of_a_deleted_pod_continue_in_another_one(
     installed: Installation, gateway_url: str, smollm2: str
 ) -> None:
     storage = {"persistentVolumeClaim": {"claimName": smollm2}}
     model = {"id": "HuggingFaceTB/SmolLM2-135M-Instruct", "storage": storage}
-    installed.apply_app("moved", {"model": model, "replicas": 2, "executors": [{"name": "llm", **OPTIONS}]})
+    executors = [{"name": "llm", "options": {"max_model_len": 1024, "kv_cache_memory_bytes": 1280 << 20}}]
+    installed.apply_app("moved", {"model": model, "replicas": 2, "executors": executors})
     installed.wait_for("moved", "condition=ReplicasReady", seconds=START_SECONDS)
-
-    with (
-        OpenAI(base_url=f"{gateway_url}/v1", api_key=installed.api_key, max_retries=0) as client,
-        ThreadPoolExecutor(STREAMS) as threads,
-    ):
-
-        def text(number: int, begun: Event) -> str:
-            stream = client.completions.create(
-                model="moved",
-                prompt=f"{number}. Corn is",
-                max_tokens=TEXT_TOKENS,
-                temperature=0,
-                stream=True,
-                extra_body={"ignore_eos": True},
-            )
-            parts = []
-            for chunk in stream:
-                parts.append(chunk.choices[0].text)
-                begun.set()
-            return "".join(parts)
-
-        expected = [*threads.map(text, range(STREAMS), [Event() for _ in range(STREAMS)])]
-        begun = [Event() for _ in range(STREAMS)]
-        streams = threads.map(text, range(STREAMS), begun)
-        assert all(event.wait(timeout=120) for event in begun)
-        (pod, _) = pods_of(installed, "moved", "llm")
-        installed.kubectl("delete", "pod", pod["metadata"]["name"])
-
-        assert [*streams] == expected
-
+    leaving, staying = (pod["metadata"]["name"] for pod in pods_of(installed, "moved", "llm"))
+    prompts = [f"{number}. {NUMBERS}" for number in range(2 * STREAMS)]
     token = installed.secret("cornserve-access", "admin-token")
+    streams = partial(running_streams, gateway_url, "moved", prompts, api_key=installed.api_key)
+    async with streams(COMPARED, "undisturbed") as undisturbed:
+        pass
+    expected = [stream.text for stream in undisturbed]
+    async with streams(MAX_TOKENS, "moved", expected) as moved:
+        started = time.monotonic()
+        await asyncio.to_thread(installed.kubectl, "delete", "pod", leaving)
+        seconds = time.monotonic() - started
+
+    assert [stream.text[: len(text)] for stream, text in zip(moved, expected, strict=True)] == expected
     with Client(gateway_url, installed.api_key, token) as admin:
-        assert admin.app("moved").moved_streams > 0
+        assert admin.app("moved").moved_streams == STREAMS
+    metrics = executor_metrics(installed, staying)
+    copies = re.search(r"^cornserve_llm_kv_copy_seconds_count (\S+)$", metrics, re.MULTILINE)
+    assert copies is not None
+    print(f"a pod with {STREAMS} streams ended in {seconds:.1f} s, with {copies[1]} copies of KV caches")
+    assert float(copies[1]) > 0
     installed.kubectl("delete", "app", "moved")
 
 

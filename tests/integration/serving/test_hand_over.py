@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import repeat
 from pathlib import Path
 
 import httpx2 as httpx
@@ -19,13 +16,11 @@ from openai import AsyncOpenAI
 from cornserve.client import Client
 from cornserve.home import Home
 from tests.integration.serving.conftest import CommandLine
+from tests.integration.serving.greedy_streams import NUMBERS, running_streams
 from tests.integration.serving.image_chats import sum_metric
 from tests.waiting import until, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-
-NUMBERS = ", ".join(str(number) for number in range(36))
-"""A text of slightly more tokens than one block of the KV cache."""
 
 
 def _deploy_two(cornserve: CommandLine, model: Path, app: str, path: str, executor: str, *, cache_mib: int) -> None:
@@ -35,64 +30,9 @@ def _deploy_two(cornserve: CommandLine, model: Path, app: str, path: str, execut
     assert cornserve.run("scale", app, "--executor", f"{executor}=2").returncode == 0
 
 
-class GreedyStream:
-    """The response to one prompt."""
-
-    def __init__(self, prompt: str, max_tokens: int, characters: int) -> None:
-        self.prompt = prompt
-        self.max_tokens = max_tokens
-        self.characters = characters
-        """The part of the text after which the client disconnects."""
-        self.parts: list[str] = []
-        self.begun = asyncio.Event()
-
-    @property
-    def text(self) -> str:
-        return "".join(self.parts)
-
-    async def run(self, client: AsyncOpenAI, app: str, salt: str) -> None:
-        extra = {"ignore_eos": True, "cache_salt": salt}
-        stream = await client.completions.create(
-            model=app, prompt=self.prompt, max_tokens=self.max_tokens, temperature=0, stream=True, extra_body=extra
-        )
-        async with stream:
-            async for chunk in stream:
-                self.parts.append(chunk.choices[0].text)
-                self.begun.set()
-                if len(self.text) >= self.characters:
-                    break
-
-
-@asynccontextmanager
-async def _running(
-    cornserve: CommandLine,
-    app: str,
-    prompts: Sequence[str],
-    max_tokens: int,
-    salt: str,
-    read: Sequence[str] = (),
-) -> AsyncIterator[list[GreedyStream]]:
-    """Streams responses to all prompts during the block, which begins when all have begun. Waits for their ends.
-
-    Args:
-        salt: requests with other salts do not find the prompts in the prefix cache.
-        read: texts that are as long as the part of each response that is read. By default, all of it.
-    """
-    lengths = map(len, read) if read else repeat(sys.maxsize)
-    streams = [GreedyStream(prompt, max_tokens, length) for prompt, length in zip(prompts, lengths, strict=False)]
-    async with (
-        AsyncOpenAI(base_url=f"{cornserve.url}/v1", api_key="none", max_retries=0, timeout=400) as client,
-        asyncio.TaskGroup() as tasks,
-    ):
-        running = [tasks.create_task(stream.run(client, app, salt)) for stream in streams]
-        await asyncio.gather(*(stream.begun.wait() for stream in streams))
-        yield streams
-        assert not any(task.done() for task in running)
-
-
 async def _texts(cornserve: CommandLine, app: str, prompts: Sequence[str], max_tokens: int) -> list[str]:
     """Returns the responses without a disturbance."""
-    async with _running(cornserve, app, prompts, max_tokens, "undisturbed") as streams:
+    async with running_streams(cornserve.url, app, prompts, max_tokens, "undisturbed") as streams:
         pass
     return [stream.text for stream in streams]
 
@@ -106,7 +46,7 @@ async def test_streams_continue_on_the_other_replica_when_an_app_is_scaled_in(
     prompts = [f"{number}. {NUMBERS}" for number in range(8)]
     expected = await _texts(cornserve, path, prompts, 200)
 
-    async with _running(cornserve, path, prompts, 200, "moved") as streams:
+    async with running_streams(cornserve.url, path, prompts, 200, "moved") as streams:
         scaled = await asyncio.to_thread(cornserve.run, "scale", path, "--executor", f"{executor}=1")
         assert scaled.returncode == 0, scaled.stderr
         assert re.search(r"^[1-9]\d* running responses moved to other replicas$", scaled.stderr, re.MULTILINE)
@@ -129,12 +69,12 @@ async def test_streams_continue_on_the_new_replica_after_a_restart(cornserve: Co
     assert deployed.returncode == 0, deployed.stderr
     prompts = [f"{number}. {NUMBERS}" for number in range(2)]
 
-    async with _running(cornserve, app, prompts, tokens, "moved") as streams:
+    async with running_streams(cornserve.url, app, prompts, tokens, "moved") as streams:
         restarted = await asyncio.to_thread(cornserve.run, "restart", app)
         for stream in streams:
             stream.characters = len(stream.text) + 100
     found = [stream.text for stream in streams]
-    async with _running(cornserve, app, prompts, tokens, "undisturbed", found) as undisturbed:
+    async with running_streams(cornserve.url, app, prompts, tokens, "undisturbed", found) as undisturbed:
         pass
 
     assert re.search(r"^2 running responses moved to the new executors$", restarted.stderr, re.MULTILINE)
@@ -202,14 +142,14 @@ async def test_a_replica_with_many_running_requests_leaves_within_seconds(
     cornserve, app = with_memory, "drained"
     _deploy_two(cornserve, smollm2, app, "chat", "llm", cache_mib=1280)
     prompts = [f"{number}. {NUMBERS}" for number in range(2 * DRAINED)]  # Half of them on each replica.
-    async with _running(cornserve, app, prompts, COMPARED, "undisturbed") as undisturbed:
+    async with running_streams(cornserve.url, app, prompts, COMPARED, "undisturbed") as undisturbed:
         started = time.monotonic()
     step_seconds = (time.monotonic() - started) / COMPARED
     expected = [stream.text for stream in undisturbed]
     before = sum_metric(cornserve, app, GENERATED)
 
     with Client(cornserve.url) as client:
-        async with _running(cornserve, app, prompts, REMAINING + BEGUN, "moved", expected) as streams:
+        async with running_streams(cornserve.url, app, prompts, REMAINING + BEGUN, "moved", expected) as streams:
             assert sum_metric(cornserve, app, GENERATED) - before <= len(prompts) * BEGUN
             seconds = await asyncio.to_thread(_seconds_to_drain, client, app)
         moved = client.app(app).moved_streams
