@@ -66,6 +66,8 @@ class PlacementRow:
     tbt_p50: float
     """The time between two tokens of the streams."""
     tbt_p99: float
+    tbt_max: float
+    """The pause of a stream while its executor processes a prompt. With few long prompts, P99 does not contain it."""
     ttft_p50: float
     """The time to the first token of the streams."""
     long_ttft_p50: float
@@ -132,6 +134,7 @@ async def measure(url: str, placement: str, options: argparse.Namespace, seed: i
         placement=placement,
         tbt_p50=percentile(gaps, 50),
         tbt_p99=percentile(gaps, 99),
+        tbt_max=gaps[-1],
         ttft_p50=percentile(_ttfts(streams), 50),
         long_ttft_p50=percentile(_ttfts(longs), 50),
         tokens_per_second=sum(sample.tokens for sample in streams) / seconds,
@@ -220,7 +223,7 @@ def main() -> None:
         found = {"rows": [asdict(row) for row in rows], "kv_copies": [asdict(row) for row in copies]}
         print(json.dumps({"machine": asdict(machine), **found}))
         return
-    figures = ("TBT p50 ms", "p99", "TTFT p50 ms", "of long prompts", "tokens/s", "long prompts/s")
+    figures = ("TBT p50 ms", "p99", "max", "TTFT p50 ms", "of long prompts", "tokens/s", "long prompts/s")
     table = create_table(["placement"], figures)
     for row in rows:
         name, *numbers = asdict(row).values()
