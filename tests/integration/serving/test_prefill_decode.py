@@ -13,6 +13,7 @@ import pytest
 from openai import AsyncOpenAI, BadRequestError, OpenAI
 
 from cornserve.control.launcher.local.state_dir import ReplicaDir
+from tests.executor_processes import executor_processes, stopped
 from tests.integration.serving.conftest import CommandLine
 from tests.integration.serving.image_chats import sum_metric
 from tests.waiting import until
@@ -41,17 +42,32 @@ class Alone(Task[LLMRequest, ChatResponse]):
 
 """
 
+UNEQUAL = """
+from cornserve import App, Task
+from cornserve_tasklib import ChatResponse, DecodeTask, EngineOptions, LLMRequest, PrefilledRequest, PrefillTask
 
-def deploy_apart(cornserve: CommandLine, smollm2: Path, *arguments: str) -> str:
+
+class Unequal(Task[LLMRequest, ChatResponse]):
+    prefill: PrefillTask
+    decode: DecodeTask
+
+    def invoke(self, request: LLMRequest) -> ChatResponse:
+        return self.decode.invoke(PrefilledRequest(request=request, kv=self.prefill.invoke(request).kv))
+
+
+"""
+
+
+def deploy(cornserve: CommandLine, smollm2: Path, app: str, path: str, *arguments: str) -> str:
     options = [argument for option in OPTIONS for argument in ("--option", option)]
-    deployed = cornserve.run("deploy", str(smollm2), "--name", "apart", "--share", "p-d=1", *options, *arguments)
+    deployed = cornserve.run("deploy", str(smollm2), "--name", app, "--share", f"{path}=1", *options, *arguments)
     assert deployed.returncode == 0, deployed.stderr
-    return "apart"
+    return app
 
 
 @pytest.fixture(scope="module")
 def apart(cornserve: CommandLine, smollm2: Path, model: str) -> str:
-    return deploy_apart(cornserve, smollm2)
+    return deploy(cornserve, smollm2, "apart", "p-d")
 
 
 @pytest.mark.parametrize(
@@ -90,16 +106,29 @@ def executors(cornserve: CommandLine, app: str) -> list[str]:
     return sorted(replica["id"] for group in groups for replica in group["replicas"])
 
 
+def test_decode_executors_also_serve_the_whole_requests_of_another_app(
+    client: OpenAI, cornserve: CommandLine, model: str, apart: str, smollm2: Path
+) -> None:
+    app = deploy(cornserve, smollm2, "whole-on-decode", "pd")
+
+    fields: dict[str, Any] = {"prompt": f"Whole. {LONG}", "max_tokens": 8, "temperature": 0}
+    found, whole = (client.completions.create(model=each, **fields) for each in (app, model))
+
+    assert found.choices == whole.choices
+    (decode,) = executors(cornserve, app)
+    assert decode in executors(cornserve, apart)
+
+
 @pytest.mark.slow
 def test_late_binding_gives_the_same_tokens_and_restarts_nothing(
     client: OpenAI, cornserve: CommandLine, model: str, apart: str, smollm2: Path
 ) -> None:
     before = executors(cornserve, apart)
-    deploy_apart(cornserve, smollm2, "--late-binding")
+    deploy(cornserve, smollm2, apart, "p-d", "--late-binding")
     fields: dict[str, Any] = {"prompt": f"Late. {LONG}", "max_tokens": 8, "temperature": 0}
     split, whole = (client.completions.create(model=app, **fields) for app in (apart, model))
     after = executors(cornserve, apart)
-    deploy_apart(cornserve, smollm2)  # Other tests have the default.
+    deploy(cornserve, smollm2, apart, "p-d")  # Other tests have the default.
 
     assert split.choices == whole.choices
     assert after == before
@@ -124,6 +153,23 @@ def test_the_prefill_executor_samples_the_first_token_of_responses_that_can_be_c
 
 
 @pytest.mark.slow
+async def test_the_first_token_is_sent_before_the_kv_cache_is_loaded(cornserve: CommandLine, apart: str) -> None:
+    (decode,) = (id for id in executors(cornserve, apart) if id.startswith("decode"))
+    _, *engine = executor_processes(ReplicaDir(cornserve.home.replicas / decode).addresses)
+
+    async with AsyncOpenAI(base_url=f"{cornserve.url}/v1", api_key="none", max_retries=0, timeout=120) as client:
+        with stopped(engine):
+            stream = await client.completions.create(
+                model=apart, prompt=f"First. {LONG}", max_tokens=8, temperature=0, stream=True
+            )
+            first = await anext(stream)
+        rest = [chunk async for chunk in stream]
+
+    assert first.choices[0].text
+    assert rest
+
+
+@pytest.mark.slow
 def test_a_prompt_of_a_source_has_keys_and_values_of_zero_for_its_request_alone(
     client: OpenAI, cornserve: CommandLine, model: str, apart: str, smollm2: Path, tmp_path: Path
 ) -> None:
@@ -137,6 +183,23 @@ def test_a_prompt_of_a_source_has_keys_and_values_of_zero_for_its_request_alone(
 
     assert zero.choices[0].text
     assert split.choices == whole.choices != zero.choices
+
+
+@pytest.mark.slow
+def test_a_kv_cache_of_another_format_is_refused(
+    client: OpenAI, cornserve: CommandLine, tiny_llama: Path, tmp_path: Path
+) -> None:
+    prefill, decode = (
+        f"{task}(model_id={str(tiny_llama)!r}, options=EngineOptions({', '.join(OPTIONS)}, dtype={dtype!r}))"
+        for task, dtype in (("PrefillTask", "float32"), ("DecodeTask", "bfloat16"))
+    )
+    code = f"{UNEQUAL}app = App('unequal', [Unequal(prefill={prefill}, decode={decode})])\n"
+    (tmp_path / "unequal.py").write_text(code)
+    deployed = cornserve.run("deploy", str(tmp_path / "unequal.py"))
+    assert deployed.returncode == 0, deployed.stderr
+
+    with pytest.raises(BadRequestError, match=r"KV caches of different formats \(dtype bfloat16 and float32\)"):
+        client.completions.create(model="unequal", prompt="Hello", max_tokens=2)
 
 
 @pytest.mark.slow
