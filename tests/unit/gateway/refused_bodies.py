@@ -1,10 +1,11 @@
-"""Bodies and forms of requests that their models refuse, without a gateway."""
+"""Requests that their models refuse, with and without a gateway."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import httpx2 as httpx
 from pydantic import ValidationError
 
 from cornserve.gateway.endpoints.unsupported_fields import UNSUPPORTED_FIELDS
@@ -27,3 +28,12 @@ def refusal(read: Callable[[Mapping[str, Any]], object], fields: Mapping[str, An
         raise AssertionError(f"the fields are valid: {fields}")
     assert refused.status == 400
     return refused.body.error
+
+
+def assert_refused(response: httpx.Response, param: str | None, message: str) -> None:
+    """Checks that a gateway has refused a request with an error that names the field."""
+    error = response.json()["error"]
+    assert response.status_code == 400, error
+    assert message in error["message"], error
+    assert (error["type"], error["param"]) == ("invalid_request_error", param)
+    assert error["code"]

@@ -15,7 +15,7 @@ from openai.types.chat import ChatCompletionMessageParam
 from cornserve.gateway.endpoints.openai.chat import ChatCompletionRequest
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.conftest import Deploy
-from tests.unit.gateway.refused_bodies import refusal
+from tests.unit.gateway.refused_bodies import assert_refused, refusal
 from tests.unit.gateway.sources import CHAT, ECHO, ILLUSTRATOR, MODEL, READER
 from tests.waiting import until
 
@@ -241,11 +241,7 @@ async def test_an_invalid_body_is_a_400_that_names_the_field(
     body = {"model": "parrot", "messages": [{"role": "user", "content": "x"}]} | change
     response = await gateway.post("/v1/chat/completions", json=body)
 
-    assert response.status_code == 400
-    error = response.json()["error"]
-    assert message in error["message"]
-    assert error["param"] == param
-    assert error["type"] == "invalid_request_error"
+    assert_refused(response, param, message)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from openai import AsyncOpenAI
 
 from cornserve.gateway.endpoints.openai.completions import TextCompletionRequest
 from tests.unit.gateway.conftest import Deploy
-from tests.unit.gateway.refused_bodies import refusal
+from tests.unit.gateway.refused_bodies import assert_refused, refusal
 from tests.unit.gateway.sources import CHAT, MODEL
 
 
@@ -122,10 +122,7 @@ async def test_an_invalid_body_is_a_400_that_names_the_field(
 ) -> None:
     response = await gateway.post("/v1/completions", json={"model": "model", "prompt": "x"} | change)
 
-    assert response.status_code == 400
-    error = response.json()["error"]
-    assert message in error["message"]
-    assert error["param"] == param
+    assert_refused(response, param, message)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from openai import AsyncOpenAI
 from cornserve.gateway.endpoints.openai.embeddings import CreateEmbeddingRequest
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.image_files import data_url, image_file
-from tests.unit.gateway.refused_bodies import refusal
+from tests.unit.gateway.refused_bodies import assert_refused, refusal
 from tests.unit.gateway.sources import CHAT, VECTORS
 
 
@@ -94,10 +94,7 @@ async def test_an_invalid_body_is_a_400_that_names_the_field(
 ) -> None:
     response = await gateway.post("/v1/embeddings", json={"model": "lengths", "input": "x"} | change)
 
-    assert response.status_code == 400
-    error = response.json()["error"]
-    assert message in error["message"]
-    assert error["param"] == param
+    assert_refused(response, param, message)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from openai.types import ImageEditCompletedEvent, ImageEditPartialImageEvent
 from cornserve.gateway.endpoints.openai.images import EditImageForm
 from cornserve.gateway.endpoints.read_form import Upload
 from tests.unit.gateway.conftest import Deploy
-from tests.unit.gateway.refused_bodies import refusal
+from tests.unit.gateway.refused_bodies import assert_refused, refusal
 from tests.unit.gateway.sources import PAINTER, RETOUCHER
 
 EDITS = "/v1/images/edits"
@@ -77,9 +77,7 @@ async def test_an_invalid_form_is_a_400_that_names_the_field(
     named = {name: (f"{name}.png", content) for name, content in files.items()}
     response = await gateway.post(EDITS, data=form, files=named or {"other": ("", b"")})
 
-    error = response.json()["error"]
-    assert (response.status_code, error["param"]) == (400, param), error
-    assert message in error["message"]
+    assert_refused(response, param, message)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from openai.types import ImageGenCompletedEvent, ImageGenPartialImageEvent
 
 from cornserve.gateway.endpoints.openai.images import CreateImageRequest
 from tests.unit.gateway.conftest import Deploy
-from tests.unit.gateway.refused_bodies import refusal
+from tests.unit.gateway.refused_bodies import assert_refused, refusal
 from tests.unit.gateway.sources import CHAT, PAINTER
 
 GENERATIONS = "/v1/images/generations"
@@ -113,11 +113,7 @@ async def test_an_invalid_request_is_a_400_that_names_the_field(
 ) -> None:
     response = await gateway.post(GENERATIONS, json={"model": "painter", "prompt": "corn"} | fields)
 
-    error = response.json()["error"]
-    assert response.status_code == 400, error
-    assert message in error["message"]
-    assert error["param"] == param
-    assert error["code"]
+    assert_refused(response, param, message)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from cornserve.gateway.endpoints.openai.response_request import CreateResponseRe
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.image_files import data_url, image_file
-from tests.unit.gateway.refused_bodies import refusal
+from tests.unit.gateway.refused_bodies import assert_refused, refusal
 from tests.unit.gateway.sources import CHAT, ECHO, MODEL, RELAY, SEER
 
 RESPONSES = "/v1/responses"
@@ -445,10 +445,7 @@ async def test_an_invalid_body_is_a_400_that_names_the_field(
 ) -> None:
     response = await gateway.post(RESPONSES, json={"model": "parrot", "input": "x"} | change)
 
-    assert response.status_code == 400, response.text
-    error = response.json()["error"]
-    assert message in error["message"]
-    assert error["param"] == param
+    assert_refused(response, param, message)
 
 
 @pytest.mark.parametrize(

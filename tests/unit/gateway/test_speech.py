@@ -13,7 +13,7 @@ from openai import AsyncOpenAI, BadRequestError
 
 from cornserve.gateway.endpoints.openai.speech import CreateSpeechRequest
 from tests.unit.gateway.conftest import Deploy
-from tests.unit.gateway.refused_bodies import refusal
+from tests.unit.gateway.refused_bodies import assert_refused, refusal
 from tests.unit.gateway.sources import CHAT, SPEAKER
 
 SPEECH = "/v1/audio/speech"
@@ -75,11 +75,7 @@ async def test_an_invalid_request_is_a_400_that_names_the_field(
 ) -> None:
     response = await gateway.post(SPEECH, json={"model": "speaker", "input": "corn"} | fields)
 
-    error = response.json()["error"]
-    assert response.status_code == 400, error
-    assert message in error["message"]
-    assert error["param"] == param
-    assert error["code"]
+    assert_refused(response, param, message)
 
 
 @pytest.mark.parametrize(

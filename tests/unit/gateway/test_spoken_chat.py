@@ -13,7 +13,7 @@ from openai import AsyncOpenAI
 from cornserve.gateway.endpoints.openai.chat import ChatCompletionRequest
 from tests.images import encode_file, noise
 from tests.unit.gateway.conftest import Deploy
-from tests.unit.gateway.refused_bodies import refusal
+from tests.unit.gateway.refused_bodies import assert_refused, refusal
 from tests.unit.gateway.sources import CHAT, SPEAKING_PARROT
 
 APP = "speaking-parrot"
@@ -111,10 +111,7 @@ async def test_an_invalid_request_is_a_400_that_names_the_field(
 ) -> None:
     response = await complete(gateway, **fields)
 
-    error = response.json()["error"]
-    assert response.status_code == 400, error
-    assert message in error["message"]
-    assert (error["param"], error["code"]) == (param, "invalid_value")
+    assert_refused(response, param, message)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from cornserve.limits import Limits
 from tests.audio import audio_file, sound
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.metrics import sample
-from tests.unit.gateway.refused_bodies import refusal
+from tests.unit.gateway.refused_bodies import assert_refused, refusal
 from tests.unit.gateway.running_gateway import GatewayOptions
 from tests.unit.gateway.sources import CHAT, SCRIBE
 
@@ -188,11 +188,7 @@ async def test_an_invalid_form_is_a_400_that_names_the_field(
     files = {"other": ("x", b"")} if file is None else {"file": ("speech", file)}
     response = await gateway.post(TRANSCRIPTIONS, data=data, files=files)
 
-    error = response.json()["error"]
-    assert response.status_code == 400, error
-    assert message in error["message"]
-    assert error["param"] == param
-    assert error["code"]
+    assert_refused(response, param, message)
 
 
 @pytest.mark.parametrize(
