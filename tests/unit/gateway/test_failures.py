@@ -252,6 +252,21 @@ async def group(group_of: GroupOf) -> EchoGroup:
     return await group_of(ECHO)
 
 
+@pytest_asyncio.fixture(loop_scope="module")
+async def moved_stream(group: EchoGroup, monkeypatch: pytest.MonkeyPatch) -> StreamingRequest:
+    """A stream of `WORDS` that a restart has moved to another executor. Both executors have died since."""
+    monkeypatch.setattr(EchoExecutor, "model_digest", "model")
+    leaving, dying = await group.add(), await group.add()
+    await group.publish(leaving)
+    stream = group.stream(" ".join(WORDS), seconds=10)
+    await stream.first_item()
+    await group.publish_restarted(dying)
+    await until(lambda: group.running(dying) == 1)
+    await group.kill(leaving)
+    await group.kill(dying)
+    return stream
+
+
 def error_of(response: httpx.Response) -> dict[str, Any]:
     error: dict[str, Any] = response.json()["error"]
     return error
@@ -573,44 +588,27 @@ async def test_a_stream_survives_two_restarts(
 
 @code_may_take_long
 async def test_a_stream_that_a_restart_has_moved_survives_the_death_of_the_only_new_executor(
-    group: EchoGroup, clock: LoopClock, monkeypatch: pytest.MonkeyPatch
+    group: EchoGroup, moved_stream: StreamingRequest, clock: LoopClock
 ) -> None:
-    monkeypatch.setattr(EchoExecutor, "model_digest", "model")
-    leaving, dying, replacement = [await group.add() for _ in range(3)]
-    await group.publish(leaving)
-    stream = group.stream(" ".join(WORDS), seconds=10)
-    await stream.first_item()
-    await group.publish_restarted(dying)
-    await until(lambda: group.running(dying) == 1)
+    replacement = await group.add()
 
-    await group.kill(leaving)
-    await group.kill(dying)
     await group.publish_restarted(replacement)
 
-    await clock.advance_during(stream.ended(), step=0.25)
-    assert stream.items == WORDS
+    await clock.advance_during(moved_stream.ended(), step=0.25)
+    assert moved_stream.items == WORDS
     assert await group.ended(replacement) == {"OK": 1}
 
 
 @code_may_take_long
 async def test_a_stream_fails_if_all_executors_that_replace_its_dead_one_have_another_model(
-    group: EchoGroup, clock: LoopClock, monkeypatch: pytest.MonkeyPatch
+    group: EchoGroup, moved_stream: StreamingRequest, clock: LoopClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(EchoExecutor, "model_digest", "model")
-    leaving, dying = [await group.add() for _ in range(2)]
-    await group.publish(leaving)
-    stream = group.stream(" ".join(WORDS), seconds=10)
-    await stream.first_item()
-    await group.publish_restarted(dying)
-    await until(lambda: group.running(dying) == 1)
-
-    await group.kill(leaving)
-    await group.kill(dying)
     monkeypatch.setattr(EchoExecutor, "model_digest", "other")
+
     await group.publish_restarted(await group.add())
 
-    await clock.advance_during(stream.ended(), step=0.25)
-    name, data = stream.events[-1]
+    await clock.advance_during(moved_stream.ended(), step=0.25)
+    name, data = moved_stream.events[-1]
     assert name == "error"
     assert "has been replaced: send it again" in data["error"]["message"]
 
