@@ -6,15 +6,15 @@ Between the steps, the event loop serves other requests.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
 from cornserve.app.media_slots import MediaSlot, find_media_slots
-from cornserve.gateway.endpoints.unknown_fields import validate_known
+from cornserve.gateway.endpoints.unknown_fields import BodyValidation
 from cornserve.gateway.endpoints.unsupported_fields import UNSUPPORTED_FIELDS
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.http.auth import KEY_HEADERS
@@ -45,24 +45,16 @@ async def read_fields(
     Args:
         find_slots: returns the media of the body.
     """
-
-    def rounds(fields: Any) -> Iterator[Body | None]:
-        # OpenAI's clients send null for omitted fields.
-        given = {name: value for name, value in fields.items() if value is not None} if type(fields) is dict else fields
-        return validate_known(request.scope, given, body_type.model_validate)
-
     body = take_body(request)
     content = body.detach()
     try:
         if len(content) <= LARGE_BYTES:
-            *_, found = rounds(parse_json(content))
-            assert found is not None
-            return found
+            return BodyValidation(request.scope, parse_json(content), body_type).body()
         large = LargeBodyReader(body, client_identity(request))
 
         async def read(json: Content) -> Body:
-            steps = rounds(await large.run(partial(parse_json, json)))
-            while (found := await large.run(steps.__next__)) is None:
+            validation = BodyValidation(request.scope, await large.run(partial(parse_json, json)), body_type)
+            while (found := await large.run(validation.step)) is None:
                 pass
             return found
 

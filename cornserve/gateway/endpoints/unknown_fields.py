@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.types import Scope
 
 from cornserve.validation_errors import MANY_PROBLEMS
@@ -17,11 +17,10 @@ HEADER = "x-cornserve-unknown-fields"
 _SCOPE_KEY = "cornserve.unknown_fields"
 _MAX_HEADER_CHARACTERS = 1000
 
-MAX_ROUNDS = 16
-"""The number of times that a body is validated before the last time."""
+MAX_REMOVALS = 16
+"""The maximum number of steps that remove fields. Some lists are validated until their first error."""
 
-Body = TypeVar("Body")
-
+Body = TypeVar("Body", bound=BaseModel)
 
 _Keys = tuple[str | None, ...]
 """The keys from a body to an object. None: each element of a list."""
@@ -31,7 +30,7 @@ _Kind = tuple[str | None, str | None]
 
 
 def ignore_unknown_fields(scope: Scope) -> None:
-    """Lets `validate_known` ignore unknown fields of this request."""
+    """Lets `BodyValidation` ignore unknown fields of this request."""
     scope[_SCOPE_KEY] = []
 
 
@@ -44,30 +43,45 @@ def unknown_fields_header(scope: Scope) -> dict[str, str]:
     return {HEADER: names[:_MAX_HEADER_CHARACTERS]}
 
 
-def validate_known(scope: Scope, fields: Any, validate: Callable[[Any], Body]) -> Iterator[Body | None]:
-    """Yields the body of these fields last, and None after each round that has removed unknown ones from `fields`.
+class BodyValidation(Generic[Body]):
+    """Validates the body of a request in steps. Each step but the last removes unknown fields from `fields`.
 
     Unknown fields are removed if they are null, as those that clients return with items of a response, or if the
     request ignores them.
-
-    Raises:
-        ValidationError: a field is not valid, or is unknown and not ignored.
     """
-    ignored: list[str] | None = scope.get(_SCOPE_KEY)
-    for _ in range(MAX_ROUNDS):  # Some lists are validated until their first error.
+
+    def __init__(self, scope: Scope, fields: Any, body_type: type[Body]) -> None:
+        self._fields = fields
+        if type(fields) is dict:  # OpenAI's clients send null for omitted fields.
+            self._fields = {name: value for name, value in fields.items() if value is not None}
+        self._body_type = body_type
+        self._ignored: list[str] | None = scope.get(_SCOPE_KEY)
+        self._steps = 0
+
+    def body(self) -> Body:
+        """Returns the body after all steps. Raises a `ValidationError` like `step`."""
+        while (body := self.step()) is None:
+            pass
+        return body
+
+    def step(self) -> Body | None:
+        """Returns the body, or None if another step is needed.
+
+        Raises:
+            ValidationError: a field is not valid, or is unknown and not ignored.
+        """
+        self._steps += 1
         try:
-            yield validate(fields)
-            return
+            return self._body_type.model_validate(self._fields)
         except ValidationError as error:
-            if error.error_count() > MANY_PROBLEMS:
+            if self._steps > MAX_REMOVALS or error.error_count() > MANY_PROBLEMS:
                 raise
-            removed = _remove_unknown(fields, error, only_null=ignored is None)
-            if ignored is not None:
-                ignored += removed
-            if not removed or len(ignored or ()) > MANY_PROBLEMS:
+            removed = _remove_unknown(self._fields, error, only_null=self._ignored is None)
+            if self._ignored is not None:
+                self._ignored += removed
+            if not removed or len(self._ignored or ()) > MANY_PROBLEMS:
                 raise
-        yield None
-    yield validate(fields)
+            return None
 
 
 def _remove_unknown(fields: Any, error: ValidationError, *, only_null: bool) -> list[str]:

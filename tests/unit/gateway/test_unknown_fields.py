@@ -12,7 +12,7 @@ import pytest_asyncio
 from openai.types.responses import ResponseFunctionToolCall
 
 from cornserve.gateway.endpoints.openai.chat import ChatCompletionRequest
-from cornserve.gateway.endpoints.unknown_fields import validate_known
+from cornserve.gateway.endpoints.unknown_fields import BodyValidation
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.image_files import image_file
 from tests.unit.gateway.running_gateway import GatewayOptions, with_gateway_options
@@ -74,22 +74,20 @@ def test_a_list_is_searched_once_for_all_of_its_unknown_fields() -> None:
     """The time for a large body must not grow with the number of fields."""
     messages = CountedList({"role": "user", "content": "hello", f"field_{number}": None} for number in range(50))
 
-    *rounds, body = validate_known({}, {"model": "parrot", "messages": messages}, ChatCompletionRequest.model_validate)
+    body = BodyValidation({}, {"model": "parrot", "messages": messages}, ChatCompletionRequest).body()
 
-    assert body is not None
-    assert (rounds, len(body.messages)) == ([None], 50)
+    assert len(body.messages) == 50
     assert messages.reads == 1
 
 
-def test_the_rounds_of_a_body_are_separate_steps() -> None:
+def test_unknown_fields_of_a_body_are_removed_in_steps() -> None:
     """The event loop can serve other requests in between."""
     parts = [{"type": "text", "text": "hello", f"field_{number}": None} for number in range(5)]
     fields = {"model": "parrot", "messages": [{"role": "user", "content": parts}]}
 
-    *rounds, body = validate_known({}, fields, ChatCompletionRequest.model_validate)
+    validation = BodyValidation({}, fields, ChatCompletionRequest)
 
-    assert body is not None
-    assert rounds == [None] * 5
+    assert [validation.step() is None for _ in range(6)] == [True] * 5 + [False]
 
 
 @with_gateway_options(GatewayOptions(ignores_unknown_fields=True))
