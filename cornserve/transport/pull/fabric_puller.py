@@ -68,7 +68,10 @@ class FabricPuller:
                 receiving = asyncio.create_task(receiver.receive(capability, into.view))
                 end_hold = into.hold_memory()
                 receiving.add_done_callback(lambda _: end_hold())
-                is_cancelled = await _wait_ended(receiving, seconds)
+                is_cancelled = await _wait(receiving, seconds)
+                if not receiving.done():
+                    receiving.cancel()
+                    is_cancelled |= await _wait(receiving, HANG_SECONDS)
                 if not receiving.done():
                     raise HungPullError(f"{self.protocol} has not ended a pull that failed {HANG_SECONDS:g} s ago")
                 if receiving.cancelled():
@@ -98,24 +101,16 @@ class FabricPuller:
         self._senders[sender] = None
 
 
-async def _wait_ended(work: asyncio.Task[Any], seconds: float) -> bool:
-    """Waits until the task has ended, or hangs. Returns whether the caller was cancelled meanwhile.
+async def _wait(work: asyncio.Task[Any], seconds: float) -> bool:
+    """Waits until the task ends, for this time at most. Returns whether the caller was cancelled meanwhile.
 
-    The task is cancelled after the time, and that of a cancelled caller after `CANCEL_SECONDS`. It hangs if it does not
-    end within `HANG_SECONDS` then.
+    A cancelled caller waits for `CANCEL_SECONDS` more at most.
     """
     loop = asyncio.get_running_loop()
     deadline, is_cancelled = loop.time() + seconds, False
-    while not work.done():
+    while not work.done() and loop.time() < deadline:
         try:
             await asyncio.wait((work,), timeout=deadline - loop.time())
         except asyncio.CancelledError:
-            if not is_cancelled:
-                deadline = min(deadline, loop.time() + CANCEL_SECONDS)
-            is_cancelled = True
-        if not work.done() and loop.time() >= deadline:
-            if work.cancelling():
-                break
-            work.cancel()
-            deadline = loop.time() + HANG_SECONDS
+            is_cancelled, deadline = True, min(deadline, loop.time() + CANCEL_SECONDS)
     return is_cancelled
