@@ -151,7 +151,7 @@ class Dispatcher:
                     unhandled.append(producer)
             self._release_if_taken(ended)
             self._placement.on_ended(ended)
-        self._placement.start_held()
+        self._placement.start_waiting()
         self._replicas.close_unrouted()
         self._notify_progress()
 

@@ -1,4 +1,4 @@
-"""Limits the invocations of one request that run at a time in an executor group, and keeps the others back.
+"""Limits the invocations of one request that run at a time in an executor group, and queues the others.
 
 Executors refuse invocations when their queues are full. A request with many independent invocations must neither fail
 therefore nor fill the queues for other requests. When an invocation ends, the next one starts. The limit is halved when
@@ -27,7 +27,7 @@ class FanOut:
     def __init__(self, limit: int) -> None:
         self._limit = self._max_limit = limit
         self._running: set[InvocationExecution] = set()
-        self._held: dict[InvocationExecution, None] = {}
+        self._waiting: dict[InvocationExecution, None] = {}
         """The executions that wait for others to end, in the order of their arrival."""
         self._has_ended = False
         """Whether the executors have accepted and ended an invocation."""
@@ -44,12 +44,12 @@ class FanOut:
         return self._has_ended or any(execution.is_running for execution in self._running)
 
     def add_running(self, execution: InvocationExecution) -> None:
-        self._held.pop(execution, None)
+        self._waiting.pop(execution, None)
         self._running.add(execution)
 
-    def hold(self, execution: InvocationExecution) -> None:
-        """Keeps an execution back until others have ended."""
-        self._held[execution] = None
+    def add_waiting(self, execution: InvocationExecution) -> None:
+        """Queues an execution until others have ended."""
+        self._waiting[execution] = None
 
     def on_refused(self, execution: InvocationExecution) -> None:
         """Lowers the limit, because the queue of an executor is full."""
@@ -62,10 +62,10 @@ class FanOut:
             self._has_ended = True
             self._limit = min(self._limit + 1, self._max_limit)
 
-    def take_held(self) -> InvocationExecution | None:
+    def take_waiting(self) -> InvocationExecution | None:
         """Returns the next execution that may start, or None."""
-        if not self._held or self.is_full:
+        if not self._waiting or self.is_full:
             return None
-        execution = next(iter(self._held))
-        del self._held[execution]
+        execution = next(iter(self._waiting))
+        del self._waiting[execution]
         return execution

@@ -80,7 +80,7 @@ class InvocationPlacement:
         """The producer of each execution with late binding."""
         self._queued: dict[InvocationExecution, tuple[str, Arrival]] = {}
         """The executions that wait for capacity: their groups, and their places in the queues."""
-        self._is_starting_held = False
+        self._is_starting_waiting = False
         self._loop = asyncio.get_running_loop()
         self._starting: set[asyncio.Task[None]] = set()
 
@@ -160,7 +160,7 @@ class InvocationPlacement:
             return False
         execution.prepare_retry()
         if fan_out.is_full:
-            fan_out.hold(execution)
+            fan_out.add_waiting(execution)
         else:
             self.start_later(execution)
         return True
@@ -172,15 +172,15 @@ class InvocationPlacement:
             if consumer in self._awaited:
                 self.start(consumer)
 
-    def start_held(self) -> None:
+    def start_waiting(self) -> None:
         """Starts executions that waited for others to end."""
-        if self._is_starting_held:
+        if self._is_starting_waiting:
             return  # The caller fails one of them, and goes on with the next.
-        self._is_starting_held = True
+        self._is_starting_waiting = True
         for fan_out in list(self._fan_outs.values()):
-            while (execution := fan_out.take_held()) is not None:
+            while (execution := fan_out.take_waiting()) is not None:
                 self.start(execution)
-        self._is_starting_held = False
+        self._is_starting_waiting = False
 
     def _try_start(self, execution: InvocationExecution) -> bool:
         """Starts the execution, and then its waiting consumers, if it and all its producers have replicas.
@@ -192,7 +192,7 @@ class InvocationPlacement:
             return False
         fan_out = self._fan_out(execution)
         if not producers and fan_out.is_full:  # A producer may need its consumers, and starts them.
-            fan_out.hold(execution)
+            fan_out.add_waiting(execution)
             return True
         has_turn = execution not in self._awaited or execution.has_output  # A client reads a stream that continues.
         return self._start_at_replica(execution) if has_turn else self._start_in_turn(execution)

@@ -26,7 +26,7 @@ from cornserve_executors.base.executor import (
     InvalidRequestError,
     OverloadedError,
 )
-from cornserve_executors.base.repeated_output import MAX_HELD, RepeatedOutput
+from cornserve_executors.base.repeated_output import MAX_BUFFERED, RepeatedOutput
 from cornserve_executors.base.tensors import InputLostError, InvocationTensors
 
 log = logging.getLogger(__name__)
@@ -113,8 +113,8 @@ async def _invoke(
         raise CannotContinueError("the executor cannot continue the output of an earlier attempt")
     repeated = None
     if start.delivered and executor.repeats:
-        max_held = MAX_HELD if executor.repeats == "in any order" else 0
-        repeated = RepeatedOutput(executor.layout, start.delivered, caller, max_held=max_held)
+        max_buffered = MAX_BUFFERED if executor.repeats == "in any order" else 0
+        repeated = RepeatedOutput(executor.layout, start.delivered, caller, max_buffered=max_buffered)
     _check_inputs(start)
     inputs = ReferenceDecoder([_decode_input(encoded) for encoded in start.inputs])
     request = executor.request_adapter.validate_json(start.request, context=inputs)

@@ -15,7 +15,7 @@ from cornserve_executors.base.executor import NotRepeatedError
 
 Part = TypeVar("Part", str, list[int])
 
-MAX_HELD: Final = 2048
+MAX_BUFFERED: Final = 2048
 """The steps of ten images, one of which may run to its end before the others begin."""
 
 
@@ -34,17 +34,17 @@ class RepeatedOutput:
     """The streams of an invocation, of which some items have been sent.
 
     Args:
-        max_held: the number of new items that may come before all others have come again. They wait until then.
+        max_buffered: the number of new items that may come before all others have come again. They wait until then.
     """
 
     def __init__(
-        self, layout: OutputLayout, delivered: Iterable[pb.OutputChunk], caller: InvocationCaller, *, max_held: int
+        self, layout: OutputLayout, delivered: Iterable[pb.OutputChunk], caller: InvocationCaller, *, max_buffered: int
     ) -> None:
         self._layout = layout
         self._delivered = Counter((chunk.output, self._normalized(chunk.output, chunk.item)) for chunk in delivered)
         """Items that were sent and have not come again."""
-        self._held: deque[tuple[str, bytes]] = deque()
-        self._max_held = max_held
+        self._buffered: deque[tuple[str, bytes]] = deque()
+        self._max_buffered = max_buffered
         self._caller = caller
         self._lock = asyncio.Lock()
         """Keeps the order of items that concurrent tasks send."""
@@ -60,12 +60,12 @@ class RepeatedOutput:
                 self._delivered[key] -= 1
                 if not self._delivered[key]:
                     del self._delivered[key]
-            elif len(self._held) < self._max_held:
-                self._held.append((output, item))
+            elif len(self._buffered) < self._max_buffered:
+                self._buffered.append((output, item))
             else:
                 raise NotRepeatedError
-            while self._held and not self._delivered:
-                await self._caller.send(*self._held.popleft())
+            while self._buffered and not self._delivered:
+                await self._caller.send(*self._buffered.popleft())
 
     def wants_hand_over(self) -> bool:
         return self._caller.wants_hand_over()

@@ -37,13 +37,13 @@ class SentItems:
 
 
 class RepeatedProgress:
-    def __init__(self, *delivered: bytes, max_held: int = 0) -> None:
+    def __init__(self, *delivered: bytes, max_buffered: int = 0) -> None:
         self.sent: list[bytes] = []
         # The gateway encodes items again, with all their fields.
         items = [ImageProgress.model_validate_json(item).model_dump_json().encode() for item in delivered]
         chunks = [pb.OutputChunk(output="progress", item=item) for item in items]
         self.output = RepeatedOutput(
-            output_layout(ImageGenerationResponse), chunks, SentItems(self.sent), max_held=max_held
+            output_layout(ImageGenerationResponse), chunks, SentItems(self.sent), max_buffered=max_buffered
         )
 
     async def send(self, *items: bytes) -> None:
@@ -61,7 +61,7 @@ async def test_items_that_were_delivered_are_not_sent_again() -> None:
 
 
 async def test_new_items_wait_until_all_others_have_come_again() -> None:
-    repetition = RepeatedProgress(step(1), step(1, image=1), max_held=3)
+    repetition = RepeatedProgress(step(1), step(1, image=1), max_buffered=3)
 
     await repetition.send(step(1), step(2))
     assert repetition.sent == []
@@ -71,7 +71,7 @@ async def test_new_items_wait_until_all_others_have_come_again() -> None:
 
 
 async def test_the_order_of_each_image_is_kept_while_its_caller_reads_slowly() -> None:
-    repetition = RepeatedProgress(step(1), step(1, image=1), max_held=3)
+    repetition = RepeatedProgress(step(1), step(1, image=1), max_buffered=3)
     await repetition.send(step(1), step(2), step(3))
 
     await asyncio.gather(repetition.send(step(1, image=1)), repetition.send(step(4)))
@@ -87,10 +87,10 @@ async def test_equal_items_are_counted() -> None:
     assert repetition.sent == [step(1)]
 
 
-@pytest.mark.parametrize("max_held", [0, 2])
-async def test_an_output_that_differs_is_not_sent(max_held: int) -> None:
-    repetition = RepeatedProgress(step(1), max_held=max_held)
-    await repetition.send(*map(step, range(2, 2 + max_held)))
+@pytest.mark.parametrize("max_buffered", [0, 2])
+async def test_an_output_that_differs_is_not_sent(max_buffered: int) -> None:
+    repetition = RepeatedProgress(step(1), max_buffered=max_buffered)
+    await repetition.send(*map(step, range(2, 2 + max_buffered)))
 
     with pytest.raises(NotRepeatedError, match="does not repeat"):
         await repetition.send(step(9))
