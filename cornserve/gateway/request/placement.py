@@ -251,8 +251,8 @@ class InvocationPlacement:
         return producer is not None and not producer.is_finished
 
     def _fail_replaced(self, execution: InvocationExecution) -> bool:
-        """Fails an execution of a group that no route contains any more, if none of its replicas can be reached."""
-        is_replaced = not self.has_replica(execution) and self._replicas.is_unrouted(self._group(execution))
+        """Fails an execution that no replica can run, if its group does not get any more."""
+        is_replaced = not self.has_replica(execution) and not self._replicas.may_get_replicas(self._group(execution))
         if is_replaced:
             self._fail(execution, "UNAVAILABLE", "the app version of this request has been replaced: send it again")
         return is_replaced

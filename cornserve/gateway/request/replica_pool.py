@@ -124,12 +124,12 @@ class ReplicaPool:
             self._failures.pop(key, None)
         for endpoint in removed:
             self._remove(key, endpoint)
-        self.close_unrouted()
         for endpoint, id in (replicas or {}).items():
             self._groups[endpoint].add(key)
             self._unrouted.discard(endpoint)
             self.stats.add(key, endpoint, id)
             self._connection(endpoint)
+        self.close_unrouted()
         self._changes.notify()
         self.queues.serve_soon(key)
         if replicas:  # Those that remain can take running invocations over.
@@ -177,12 +177,17 @@ class ReplicaPool:
 
     def _successor_digests(self, key: str) -> Mapping[str, str | None]:
         """Returns the digests of the models that a group's successors have loaded, None for those not known yet."""
-        endpoints, known = self._endpoints.get(self._successor(key), ()), self._connections
-        return {each: self._connection(each).model_digest if each in known else None for each in endpoints}
+        return {each: self._connections[each].model_digest for each in self._endpoints.get(self._successor(key), ())}
+
+    def _reconnect_successors(self, key: str) -> None:
+        """Connects again to the lost replicas of the group that has replaced a group."""
+        for endpoint in self._endpoints.get(self._successor(key), ()):
+            self._connection(endpoint)
 
     def _leave_replaced(self) -> None:
         """Informs the replicas of replaced groups whose requests can continue in their successors."""
         for key in [*self._leaving]:
+            self._reconnect_successors(key)
             if self._successor_endpoints(key):
                 for endpoint in self._leaving.pop(key) & self._unrouted:
                     self._connections[endpoint].leave()
@@ -239,7 +244,9 @@ class ReplicaPool:
             needs_capacity: whether to select only replicas that can begin the invocation soon.
             on_choice: called with the replica that is chosen, and with all that the policy read.
         """
-        endpoints = self._routed_endpoints(key, unrouted_endpoints)
+        if key not in self._endpoints:
+            self._reconnect_successors(key)
+        endpoints = self._selectable_endpoints(key, unrouted_endpoints)
         connections = [self._connection(endpoint) for endpoint in endpoints]
         board, now = _board(connections, exclude), _now()
         if needs_capacity:
@@ -259,17 +266,17 @@ class ReplicaPool:
 
     def replica_count(self, key: str, unrouted_endpoints: Sequence[str]) -> int:
         """Returns the number of replicas from which `select` chooses."""
-        return len(self._routed_endpoints(key, unrouted_endpoints))
+        return len(self._selectable_endpoints(key, unrouted_endpoints))
 
-    def _routed_endpoints(self, key: str, unrouted_endpoints: Sequence[str]) -> Sequence[str]:
+    def _selectable_endpoints(self, key: str, unrouted_endpoints: Sequence[str]) -> Sequence[str]:
         if key in self._endpoints:
             return self._endpoints[key]
         if successors := self._successor_endpoints(key):
             return successors
-        is_unrouted, known = self.is_unrouted(key), self._connections
-        return sorted(
-            each for each in unrouted_endpoints if is_unrouted or (each in known and not known[each].is_suspect)
-        )
+        if self.may_get_replicas(key):  # Those replace lost ones.
+            known = self._connections
+            unrouted_endpoints = [each for each in unrouted_endpoints if each in known and not known[each].is_suspect]
+        return sorted(unrouted_endpoints)
 
     def outage(self, key: str) -> str:
         """Returns why requests to the group must not wait for a replica, or an empty text if one may come soon."""
@@ -322,15 +329,15 @@ class ReplicaPool:
         since = None if connection is None else connection.unreachable_since
         return since is not None and _now() - since >= seconds
 
-    def is_unrouted(self, key: str) -> bool:
-        """Whether no route contains the group any more, or one that has replaced it and may load the same model, so
-        that lost replicas are not replaced."""
+    def may_get_replicas(self, key: str) -> bool:
+        """Whether other replicas may run the invocations of lost ones: replicas of the group, or of one that has
+        replaced it and may load the same model."""
         if key in self._endpoints:
-            return False
-        if self._successor(key) not in self._endpoints or not self._replaced[key].digest:
             return True
+        if self._successor(key) not in self._endpoints or not self._replaced[key].digest:
+            return False
         digests = {*self._successor_digests(key).values()}
-        return bool(digests) and digests.isdisjoint({None, self._replaced[key].digest})
+        return not digests or not digests.isdisjoint({None, self._replaced[key].digest})
 
     async def close(self) -> None:
         await asyncio.gather(*(connection.close() for connection in self._connections.values()), *self._closing)

@@ -112,6 +112,19 @@ async def test_an_old_version_stays_connected_until_the_requests_that_started_wi
     await until(lambda: callers(executors) == [0, 0, 0])
 
 
+async def test_a_group_that_is_routed_again_keeps_the_connections_that_requests_need(
+    replicas: ReplicaPool, endpoints: list[str]
+) -> None:
+    """Without a connection, the executors could end."""
+    replicas.acquire_route(route(endpoints))
+    replicas.update_group("echo", None)
+    kept = connections(replicas, endpoints)
+
+    replicas.update_group("echo", {endpoint: endpoint for endpoint in endpoints})
+
+    assert connections(replicas, endpoints) == kept
+
+
 async def test_a_replica_scaled_down_is_disconnected_although_requests_started_with_its_route(
     replicas: ReplicaPool, executors: EchoExecutors, endpoints: list[str]
 ) -> None:
