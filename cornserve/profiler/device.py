@@ -8,7 +8,6 @@ import re
 import subprocess
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +24,7 @@ from cornserve.instance import Instance
 from cornserve.profiler.errors import ProfilingError
 from cornserve.profiler.results import Conditions, MemoryUse
 from cornserve.task.spec import ExecutorSpec, find_executor
+from cornserve_tasklib.directory_digest import directory_digest
 
 if TYPE_CHECKING:
     from cornserve_planner.solve.budget import Budget
@@ -212,16 +212,12 @@ def _mapped_slabs(process: psutil.Process) -> dict[str, bool]:
 
 
 def _model_digest(spec: ExecutorSpec) -> str:
-    """Returns the revision, or a digest of the names, sizes and times of the files in the model's directory."""
+    """Returns the revision, or a digest of the files in the model's directory."""
     model, revision = spec.config.get("model_id"), spec.config.get("revision")
     if not isinstance(model, str):
         return ""
     directory = Path(model)
-    if not directory.is_dir():
-        return f"{model}@{revision or 'main'}"
-    files = sorted(path for path in directory.rglob("*") if path.is_file())
-    facts = [(str(file.relative_to(directory)), file.stat().st_size, int(file.stat().st_mtime)) for file in files]
-    return sha256(repr(facts).encode()).hexdigest()[:16]
+    return directory_digest(directory)[:16] if directory.is_dir() else f"{model}@{revision or 'main'}"
 
 
 def _versions(spec: ExecutorSpec) -> dict[str, str]:
