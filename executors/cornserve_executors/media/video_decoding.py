@@ -195,8 +195,8 @@ def _open_video(video: Video) -> Iterator[tuple[av.container.InputContainer, av.
             if not container.streams.video:
                 raise UnusableMediaError(video.where, "the file has no video")
             stream = container.streams.video[0]
-            if stream.codec_context is None:
-                raise UnusableMediaError(video.where, "the codec of the video is not supported")
+            if getattr(stream.codec_context, "name", None) not in decoders:  # None for codecs that FFmpeg does not know
+                raise UnusableMediaError(video.where, "the codec of the video is not supported: convert it to H.264")
             width, height = stream.codec_context.width, stream.codec_context.height
             if width * height > max_pixels:
                 reason = f"the frames have {width}×{height} pixels, but {video.width}×{video.height} were declared"

@@ -161,6 +161,7 @@ LARGE_PNG_FRAMES = video_file("AVI", "png", width=640, height=480, pixel_format=
         (video_file(width=640, height=480), "MP4", {}, "the frames have 640×480 pixels, but 96×64 were declared"),
         (LARGE_PNG_FRAMES, "AVI", {}, "the AVI video cannot be decoded: "),
         (sound_file("aac", "mp4"), "MP4", {}, "the file has no video"),
+        (video_file(codec="mpeg2video", fps=30), "MP4", {}, "the codec of the video is not supported: convert it to H"),
         (video_file("WEBM", "libvpx"), "MP4", {}, "the MP4 video cannot be decoded: "),
         (b"", "MP4", {}, "the MP4 video cannot be decoded: "),
         (
