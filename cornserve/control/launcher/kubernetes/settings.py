@@ -16,8 +16,9 @@ from cornserve.pull_protocol import PullProtocol
 from cornserve.task.spec import ExecutorSpec
 from cornserve.validation_errors import describe_all
 
-Quantity = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?([EPTGMk]i?|m)?$")]
-"""An amount as Kubernetes writes it, such as `1Gi` or `500m`."""
+_QUANTITY = r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$"
+Quantity = Annotated[str, Field(pattern=_QUANTITY, coerce_numbers_to_str=True)]
+"""An amount as Kubernetes writes it, such as `1Gi`, `500m` or 2."""
 
 
 class ClusterSettingsError(ValueError):

@@ -63,6 +63,22 @@ def test_gpu_values_share_memory_through_the_claim_of_the_chart(tmp_path: Path) 
     assert loaded.gpu.tolerations
 
 
+def test_quantities_are_texts_or_numbers_as_in_kubernetes(tmp_path: Path) -> None:
+    limits = {"cpu": 1.5, "memory": 8 << 30, "ephemeral-storage": "2097152Ki", "rdma/hca_shared_devices_a": 1}
+    executors = {"cpu": {"resources": {"limits": limits}}, "privateSharedMemory": 1 << 30}
+    values = tmp_path / "values.yaml"
+    values.write_text(yaml.safe_dump({"executors": executors, "gateway": {"resources": {"requests": {"cpu": 1}}}}))
+
+    loaded = settings(tmp_path, "--values", values)
+
+    found = loaded.cpu.resources.limits
+    assert found.pop("ephemeral-storage") == "2097152Ki"
+    assert {name: float(amount) for name, amount in found.items()}.items() <= limits.items()
+    assert float(loaded.private_shared_memory) == 1 << 30
+    gateway = Manifests(render("--values", values)).pod("cornserve-gateway")["spec"]["containers"][0]
+    assert gateway["resources"]["requests"]["cpu"] == 1
+
+
 @pytest.mark.parametrize(("path", "expected"), [("", "/dev/shm/cornserve-team-a"), ("/mnt/shared", "/mnt/shared")])
 def test_a_host_path_is_the_directory_of_the_namespace(tmp_path: Path, path: str, expected: str) -> None:
     options = f"executors.sharedMemory.type=hostPath,executors.sharedMemory.path={path}"

@@ -30,6 +30,7 @@ from tests.kubernetes.helm import CHART, HelmError, Manifests, render, run_helm
         ("images.control.digest=sha256:1", "at '/images/control/digest'"),
         ("executors.sharedMemory.type=magic", "at '/executors/sharedMemory/type'"),
         ("executors.cpu.resources.limits.memory=much", "at '/executors/cpu/resources/limits/memory'"),
+        ("executors.cpu.resources.limits.cpu=-1", "at '/executors/cpu/resources/limits/cpu': minimum: got -1, want 0"),
         ("gateway.httpRoute.enabled=true", "at '/gateway/httpRoute/parentRefs': minItems"),
         ("executors.cpu.maxSurge=0", "at '/executors/cpu/maxUnavailable': minimum: got 0, want 1"),
         ("executors.gpu.maxSurge=0", "at '/executors/gpu/maxUnavailable': minimum: got 0, want 1"),
