@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import re
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
@@ -188,16 +189,17 @@ JSON_TYPES: dict[Any, str] = {
 
 
 def json_type(annotation: Any) -> str:
-    """Returns the type of the JSON values of an argument, which is `JsonValue` if there are several or unknown ones."""
+    """Returns the type of the JSON values of an argument: its choices, or `JsonValue` for several or unknown types."""
     members = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
-    kinds: set[Any] = set()
-    for member in members:
-        origin = get_origin(member) or member
-        kinds |= {type(value) for value in get_args(member)} if origin is Literal else {origin}
-    known = {JSON_TYPES.get(kind, "JsonValue") for kind in kinds - {NoneType}}
+    choices = [choice for member in members if get_origin(member) is Literal for choice in get_args(member)]
+    kinds = {get_origin(member) or member for member in members} - {Literal, NoneType}
+    if choices and not kinds:
+        known = {f"Literal[{', '.join(map(repr, choices))}]"}
+    else:
+        known = {JSON_TYPES.get(kind, "JsonValue") for kind in kinds | {*map(type, choices)}}
     if len(known) != 1 or known == {"JsonValue"}:
         return "JsonValue"
-    return " | ".join([*known, *(["None"] if NoneType in kinds else [])])
+    return " | ".join([*known, *(["None"] if NoneType in members else [])])
 
 
 def generated() -> str:
@@ -220,7 +222,7 @@ def generated() -> str:
         f'    "{kind}": {_frozenset(architectures, "    ")},\n' for kind, architectures in pooling_kinds().items()
     )
     arguments = "".join(f"    {argument.name}: {json_type(argument.type)}\n" for argument in fields(AsyncEngineArgs))
-    return f'''"""Architectures, arguments and parsers of vLLM, from `python -m scripts.vllm_architectures`.
+    text = f'''"""Architectures, arguments and parsers of vLLM, from `python -m scripts.vllm_architectures`.
 
 Architectures are names in the field `architectures` of a model's config.json.
 """
@@ -279,6 +281,8 @@ class EngineArguments(TypedDict, total=False):
     """The fields of vLLM's `AsyncEngineArgs`. A `JsonValue` has several types, or one that is not of JSON."""
 
 {arguments}'''
+    ruff = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(FILE), "-"]
+    return subprocess.run(ruff, input=text, capture_output=True, text=True, check=True).stdout
 
 
 def _frozenset(names: Iterable[str], indent: str = "") -> str:

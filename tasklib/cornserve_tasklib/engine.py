@@ -98,8 +98,8 @@ class EngineOptions(BaseModel):
     lora_modules: dict[AdapterName, AdapterPath] = Field(default_factory=dict, max_length=MAX_ADAPTERS)
     """The directories of LoRA adapters, by name. `LLMTask.lora` selects one of them."""
     engine_args: dict[str, JsonValue] = Field(default_factory=dict)
-    """Further arguments of vLLM's `AsyncEngineArgs` by name. Names and types are checked at once, and values when the
-    executor starts."""
+    """Further arguments of vLLM's `AsyncEngineArgs` by name. Names, types and choices are checked at once, and other
+    values when the executor starts."""
 
     @field_validator("engine_args")
     @classmethod

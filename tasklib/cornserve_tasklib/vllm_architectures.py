@@ -447,8 +447,8 @@ class EngineArguments(TypedDict, total=False):
     served_model_name: JsonValue
     tokenizer: str | None
     hf_config_path: str | None
-    runner: str
-    convert: str
+    runner: Literal["auto", "generate", "pooling", "draft"]
+    convert: Literal["auto", "none", "embed", "classify"]
     skip_tokenizer_init: bool
     enable_prompt_embeds: bool
     tokenizer_mode: str
@@ -456,13 +456,33 @@ class EngineArguments(TypedDict, total=False):
     allowed_local_media_path: str
     allowed_media_domains: list[JsonValue] | None
     download_dir: str | None
-    safetensors_load_strategy: str | None
+    safetensors_load_strategy: Literal["lazy", "eager", "prefetch", "torchao"] | None
     safetensors_prefetch_num_threads: int
     safetensors_prefetch_block_size: int
     load_format: str
     config_format: str
-    dtype: str
-    kv_cache_dtype: str
+    dtype: Literal["auto", "half", "float16", "bfloat16", "float", "float32"]
+    kv_cache_dtype: Literal[
+        "auto",
+        "float16",
+        "bfloat16",
+        "fp8",
+        "fp8_e4m3",
+        "fp8_e5m2",
+        "fp8_inc",
+        "fp8_ds_mla",
+        "nvfp4_ds_mla",
+        "turboquant_k8v4",
+        "turboquant_4bit_nc",
+        "turboquant_k3v4_nc",
+        "turboquant_3bit_nc",
+        "ultraquant_4bit",
+        "int4_per_token_head",
+        "int8_per_token_head",
+        "fp8_per_token_head",
+        "nvfp4",
+        "nvfp4_4over6",
+    ]
     seed: int
     max_model_len: int
     cudagraph_capture_sizes: list[JsonValue] | None
@@ -483,7 +503,7 @@ class EngineArguments(TypedDict, total=False):
     tensor_parallel_size: int
     prefill_context_parallel_size: int
     decode_context_parallel_size: int
-    dcp_comm_backend: str | None
+    dcp_comm_backend: Literal["ag_rs", "a2a"] | None
     dcp_q_replicate: bool | None
     dcp_kv_cache_interleave_size: int
     cp_kv_cache_interleave_size: int | None
@@ -496,15 +516,78 @@ class EngineArguments(TypedDict, total=False):
     data_parallel_hybrid_lb: bool
     data_parallel_external_lb: bool
     data_parallel_multi_port_external_lb: bool
-    data_parallel_backend: str
+    data_parallel_backend: Literal["ray", "mp"]
     enable_hc_sp: bool
     enable_expert_parallel: bool
     enable_batch_sharded_sampling: bool | None
     enable_ep_weight_filter: bool
-    moe_backend: str
-    linear_backend: str
-    sparse_indexer_topk_backend: str
-    all2all_backend: str
+    moe_backend: Literal[
+        "auto",
+        "triton",
+        "batched_triton",
+        "deep_gemm",
+        "deep_gemm_mega_moe",
+        "cutlass",
+        "flashinfer_trtllm",
+        "flashinfer_cutlass",
+        "flashinfer_cutedsl",
+        "flashinfer_moe_ep_cutedsl",
+        "flashinfer_b12x",
+        "b12x",
+        "flashinfer_moe_ep_mega_deep_gemm",
+        "marlin",
+        "humming",
+        "triton_unfused",
+        "aiter",
+        "aiter_mega_moe",
+        "aiter_triton_mxfp4_bf16",
+        "flydsl",
+        "hpc",
+        "emulation",
+        "rdna3",
+    ]
+    linear_backend: Literal[
+        "auto",
+        "cutlass",
+        "flashinfer_cutlass",
+        "flashinfer_cutedsl",
+        "flashinfer_trtllm",
+        "flashinfer_cudnn",
+        "flashinfer_b12x",
+        "b12x",
+        "marlin",
+        "humming",
+        "triton",
+        "deep_gemm",
+        "torch",
+        "aiter",
+        "machete",
+        "fbgemm",
+        "conch",
+        "exllama",
+        "emulation",
+        "xpu",
+        "xpu_woq",
+    ]
+    sparse_indexer_topk_backend: Literal[
+        "auto", "deep_select", "cooperative", "persistent", "per_row", "flashinfer", "torch", "aiter"
+    ]
+    all2all_backend: Literal[
+        "naive",
+        "pplx",
+        "deepep_high_throughput",
+        "deepep_low_latency",
+        "deepep_v2",
+        "mori_high_throughput",
+        "mori_low_latency",
+        "moonep",
+        "nixl_ep",
+        "allgather_reducescatter",
+        "flashinfer_all2allv",
+        "flashinfer_nvlink_two_sided",
+        "flashinfer_nvlink_one_sided",
+        "passthrough",
+    ]
     enable_elastic_ep: bool
     elastic_ep_max_dp_size: int
     enable_dbo: bool
@@ -515,13 +598,13 @@ class EngineArguments(TypedDict, total=False):
     disable_nccl_for_dp_synchronization: bool | None
     eplb_config: JsonValue
     enable_eplb: bool
-    expert_placement_strategy: str
+    expert_placement_strategy: Literal["linear", "round_robin"]
     _api_process_count: int
     _api_process_rank: int
     max_parallel_loading_workers: int | None
     block_size: int | None
     enable_prefix_caching: bool | None
-    prefix_caching_hash_algo: str
+    prefix_caching_hash_algo: Literal["sha256", "sha256_cbor", "xxhash", "xxhash_cbor"]
     prefix_cache_retention_interval: int | None
     disable_sliding_window: bool
     disable_cascade_attn: bool | None
@@ -543,7 +626,7 @@ class EngineArguments(TypedDict, total=False):
     max_num_queued_reqs: int | None
     max_num_queued_tokens: int | None
     max_logprobs: int
-    logprobs_mode: str
+    logprobs_mode: Literal["raw_logits", "raw_logprobs", "processed_logits", "processed_logprobs"]
     use_fp64_gumbel: bool
     enable_trace_replay: bool
     disable_log_stats: bool
@@ -567,11 +650,11 @@ class EngineArguments(TypedDict, total=False):
     media_io_kwargs: dict[str, JsonValue]
     mm_processor_kwargs: dict[str, JsonValue] | None
     mm_processor_cache_gb: float
-    mm_processor_cache_type: str | None
-    mm_hasher_algorithm: str
+    mm_processor_cache_type: Literal["shm", "lru"] | None
+    mm_hasher_algorithm: Literal["blake3", "sha256", "sha512"]
     mm_shm_cache_max_object_size_mb: int
     mm_encoder_only: bool
-    mm_encoder_tp_mode: str
+    mm_encoder_tp_mode: Literal["weights", "data"]
     mm_encoder_attn_backend: JsonValue
     mm_encoder_attn_dtype: str | None
     mm_encoder_fp8_scale_path: str | None
@@ -582,13 +665,13 @@ class EngineArguments(TypedDict, total=False):
     skip_mm_profiling: bool
     video_pruning_rate: float | None
     video_pruning_method: str
-    mm_tensor_ipc: str
+    mm_tensor_ipc: Literal["direct_rpc", "torch_shm"]
     mm_processor_device: str
     mm_ipc_gpu_memory_gb: float
     mm_device_do_normalize: bool | None
     enable_lora: bool
     max_loras: int
-    max_lora_rank: int
+    max_lora_rank: Literal[1, 8, 16, 32, 64, 128, 256, 320, 512]
     default_mm_loras: dict[str, JsonValue] | None
     fully_sharded_loras: bool
     max_cpu_loras: int | None
@@ -622,7 +705,7 @@ class EngineArguments(TypedDict, total=False):
     show_hidden_metrics_for_version: str | None
     otlp_traces_endpoint: str | None
     collect_detailed_traces: list[JsonValue] | None
-    per_request_spec_decode_metrics: str
+    per_request_spec_decode_metrics: Literal["none", "summary", "detailed"]
     kv_cache_metrics: bool
     kv_cache_metrics_sample: float
     custom_histogram_buckets: dict[str, JsonValue] | None
@@ -630,10 +713,10 @@ class EngineArguments(TypedDict, total=False):
     enable_layerwise_nvtx_tracing: bool
     enable_mfu_metrics: bool
     enable_logging_iteration_details: bool
-    jit_monitor_mode: str
+    jit_monitor_mode: Literal["warn", "error"]
     jit_monitor_verbose: bool
     enable_mm_processor_stats: bool
-    scheduling_policy: str
+    scheduling_policy: Literal["fcfs", "priority"]
     scheduler_cls: JsonValue
     pooler_config: JsonValue
     compilation_config: JsonValue
@@ -646,7 +729,7 @@ class EngineArguments(TypedDict, total=False):
     worker_extension_cls: str
     profiler_config: JsonValue
     logging_config: JsonValue
-    log_level: str | None
+    log_level: Literal["CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG", "NOTSET"] | None
     log_config_file: str | None
     kv_transfer_config: JsonValue
     kv_events_config: JsonValue
@@ -663,16 +746,16 @@ class EngineArguments(TypedDict, total=False):
     model_impl: str
     attention_backend: JsonValue
     kv_cache_dtype_skip_layers: list[JsonValue]
-    mamba_cache_dtype: str
-    mamba_ssm_cache_dtype: str
+    mamba_cache_dtype: Literal["auto", "float32", "float16", "bfloat16"]
+    mamba_ssm_cache_dtype: Literal["auto", "float32", "float16", "bfloat16"]
     mamba_block_size: int | None
     prefix_match_unit: int | None
-    mamba_cache_mode: str
+    mamba_cache_mode: Literal["align", "none"]
     enable_mamba_shared_prefix_checkpoint: bool
     replayssm_buffer_len: int
     use_replayssm: bool
     mamba_backend: JsonValue
-    mamba_ssu_algorithm: str | None
+    mamba_ssu_algorithm: Literal["auto", "simple", "vertical", "horizontal"] | None
     enable_mamba_cache_stochastic_rounding: bool
     mamba_cache_philox_rounds: int
     additional_config: dict[str, JsonValue]
@@ -684,16 +767,16 @@ class EngineArguments(TypedDict, total=False):
     kv_sharing_fast_prefill: bool
     swa_bounded_replay: bool
     optimization_level: JsonValue
-    performance_mode: str
+    performance_mode: Literal["balanced", "interactivity", "throughput"]
     fault_tolerance_config: JsonValue
     enable_fault_tolerance: bool
     kv_offloading_size: float | None
-    kv_offloading_backend: str
+    kv_offloading_backend: Literal["native", "lmcache"]
     tokens_only: bool
     shutdown_timeout: int
     weight_transfer_config: JsonValue
     fail_on_environ_validation: bool
-    gdn_prefill_backend: str | None
-    kda_prefill_backend: str | None
-    kda_decode_backend: str | None
+    gdn_prefill_backend: Literal["flashinfer", "triton", "cutedsl", "aiter_flydsl"] | None
+    kda_prefill_backend: Literal["auto", "triton", "flashkda", "flashinfer", "fused"] | None
+    kda_decode_backend: Literal["auto", "native", "flashinfer", "triton"] | None
     enable_log_requests: bool
