@@ -26,6 +26,8 @@ ADD: ToolParam = {
 }
 FAR = {"type": "object", "properties": {"a": {"$ref": "file:///a"}}}
 TEXT: Any = {"role": "user", "content": "hello"}
+USE = {"type": "tool_use", "id": "call-1", "name": "add", "input": {}}
+RESULT = {"type": "tool_result", "tool_use_id": "call-1", "content": "x"}
 
 
 def image(**source: Any) -> dict[str, Any]:
@@ -240,7 +242,7 @@ async def test_tokens_are_counted(relay: AsyncAnthropic) -> None:
         ({"top_k": -1}, "top_k: "),
         (
             {"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "call-9"}]}]},
-            "messages[0].content[0].tool_use_id: no tool_use before it has the id 'call-9'",
+            "messages[0].content[0].tool_use_id: no call before it has the id 'call-9'",
         ),
         ({"tool_choice": {"type": "any"}}, "tool_choice: is set without tools"),
     ],
@@ -270,6 +272,10 @@ async def test_an_invalid_request_is_rejected(gateway: httpx.AsyncClient, fields
             {"messages": [{"role": "user", "content": [{"type": "tool_use", "id": "1", "name": "a", "input": {}}]}]},
             "messages[0].content[0]: tool_use is not allowed in a user message",
         ),
+        (
+            {"messages": [{"role": "assistant", "content": [USE]}, {"role": "user", "content": [RESULT] * 2}]},
+            "messages[1].content[1].tool_use_id: an earlier result also has the id 'call-1': remove one of them",
+        ),
         ({"messages": [image(type="url", url="x", foo=1)]}, "field: 'messages[0].content[0].source.foo'"),
         (
             {"messages": [image(type="file", file_id="x")]},
@@ -297,9 +303,7 @@ def test_an_invalid_request_names_the_field(fields: dict[str, Any], message: str
 
 async def test_an_invalid_image_is_named(relay: AsyncAnthropic) -> None:
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
-    use = {"type": "tool_use", "id": "1", "name": "add", "input": {}}
-    result = {"type": "tool_result", "tool_use_id": "1", "content": "x"}
-    messages = [TEXT, {"role": "assistant", "content": [use]}, {"role": "user", "content": [result, image]}]
+    messages = [TEXT, {"role": "assistant", "content": [USE]}, {"role": "user", "content": [RESULT, image]}]
 
     with pytest.raises(BadRequestError, match=r"messages\[2\]\.content\[1\]\.source: "):
         await relayed(relay, messages=messages)

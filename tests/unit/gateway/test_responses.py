@@ -48,6 +48,7 @@ def custom_tool(**format: str) -> dict[str, object]:
 
 
 CALL = {"type": "function_call", "call_id": "call-1", "name": "add", "arguments": "{}"}
+OUTPUT: dict[str, Any] = {"type": "function_call_output", "call_id": "call-1", "output": "2"}
 
 
 EDITOR = (
@@ -273,7 +274,7 @@ async def test_input_tokens_are_counted(relay: AsyncOpenAI) -> None:
 async def test_the_output_can_be_sent_back(model: AsyncOpenAI) -> None:
     output: Any = (await model.responses.create(model="model", input="call", tools=[ADD])).output
     said: Any = (await model.responses.create(model="model", input="say hello")).output
-    items = [*said, *output, {"type": "function_call_output", "call_id": "call-1", "output": "2"}]
+    items = [*said, *output, OUTPUT]
 
     response = await model.responses.create(model="model", input=[*items, {"role": "user", "content": "say thanks"}])
 
@@ -428,7 +429,7 @@ def user(*content: object) -> list[object]:
         ({"prompt": {"id": "pmpt_1"}}, "prompt", "unknown or unsupported field"),
         ({"temperature": 3}, "temperature", "less than or equal to 2"),
         (
-            {"input": [CALL, {"type": "function_call_output", "call_id": "call-9", "output": ""}]},
+            {"input": [CALL, OUTPUT | {"call_id": "call-9"}]},
             "input[1].call_id",
             "no call before it has the id 'call-9'",
         ),
@@ -471,7 +472,12 @@ async def test_an_invalid_body_is_a_400_that_names_the_field(
         ),
         ({"input": [CALL] * 129}, "input[128]", "at most 128 calls"),
         (
-            {"input": [CALL, {"type": "function_call_output", "call_id": "call-1", "output": None}]},
+            {"input": [CALL, OUTPUT, CALL, OUTPUT, OUTPUT]},
+            "input[4].call_id",
+            "earlier result also has the id 'call-1'",
+        ),
+        (
+            {"input": [CALL, OUTPUT | {"output": None}]},
             "input[1].output",
             "must be a text or a list, not null",
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
@@ -9,8 +10,8 @@ from annotated_types import MaxLen, MinLen
 from pydantic import BaseModel, BeforeValidator, Field, Tag, model_validator
 from pydantic_core import to_json
 
+from cornserve.gateway.endpoints.tool_results import match_result
 from cornserve.gateway.endpoints.union_discriminators import by_type, text_or_list
-from cornserve.gateway.errors import ApiError
 from cornserve_tasklib.messages import (
     ChatMessage,
     ContentPart,
@@ -204,11 +205,11 @@ def translate(messages: Sequence[MessageParam]) -> Iterator[TranslatedMessage]:
     """Yields the messages of a chat. Each result of a tool becomes a message, followed by one with its images, as in
     vLLM: few chat templates have images in the results of tools.
 
-    Raises an `ApiError` (400) for the result of an unknown call.
+    Raises an `ApiError` (400) for the result of an unknown call, and for a second one of a call.
     """
-    calls: set[str] = set()
+    missing_results = Counter[str]()
     for index, message in enumerate(messages):
-        _check_results(message, index, calls)
+        _check_results(message, index, missing_results)
         if isinstance(message.content, str):
             yield TranslatedMessage(ChatMessage(role=message.role, content=message.content), index)
         elif message.role == "assistant":
@@ -217,15 +218,12 @@ def translate(messages: Sequence[MessageParam]) -> Iterator[TranslatedMessage]:
             yield from _user_messages(message.content, index)
 
 
-def _check_results(message: MessageParam, index: int, calls: set[str]) -> None:
-    """Adds the calls of the message. Raises an `ApiError` for the result of another call."""
+def _check_results(message: MessageParam, index: int, missing: Counter[str]) -> None:
     for number, block in enumerate(message.content if isinstance(message.content, list) else ()):
         if isinstance(block, ToolUseBlock):
-            calls.add(block.id)
-        if isinstance(block, ToolResultBlock) and block.tool_use_id not in calls:
-            path = f"messages[{index}].content[{number}].tool_use_id"
-            text = f"{path}: no tool_use before it has the id {block.tool_use_id[:80]!r}: add the call"
-            raise ApiError(400, text, param=path, code="invalid_value")
+            missing[block.id] += 1
+        if isinstance(block, ToolResultBlock):
+            match_result(missing, block.tool_use_id, f"messages[{index}].content[{number}].tool_use_id")
 
 
 def _assistant_message(blocks: Sequence[InputBlock]) -> ChatMessage:

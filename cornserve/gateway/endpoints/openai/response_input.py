@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -9,6 +10,7 @@ from annotated_types import MaxLen, MinLen
 from pydantic import BaseModel, Field, Tag
 from pydantic_core import to_json
 
+from cornserve.gateway.endpoints.tool_results import match_result
 from cornserve.gateway.endpoints.union_discriminators import by_type, text_or_list
 from cornserve.gateway.errors import ApiError
 from cornserve_tasklib.messages import (
@@ -228,33 +230,29 @@ def chat_messages(items: Sequence[InputItem]) -> list[tuple[int, ChatMessage]]:
     """Returns the messages, each with the index of its first item.
 
     The calls that follow a message of the assistant become a part of it, as in chat completions. Raises an `ApiError`
-    (400) for more than `MAX_CALLS` of them, for items without a message, and for the output of an unknown call.
+    (400) for more than `MAX_CALLS` of them, for items without a message, for the output of an unknown call, and for a
+    second one of a call.
     """
     messages: list[tuple[int, ChatMessage]] = []
-    calls: set[str] = set()
+    missing_results = Counter[str]()
     for index, item in enumerate(items):
         match item:
             case ReasoningItem():
                 pass
             case FunctionCallItem() | CustomCallItem():
-                calls.add(item.call_id)
+                missing_results[item.call_id] += 1
                 if not messages or messages[-1][1].role != "assistant":
                     messages.append((index, ChatMessage(role="assistant", tool_calls=[item.call])))
                 else:
                     first, message = messages[-1]
                     messages[-1] = first, _with_call(message, index, item.call)
             case _:
-                if isinstance(item, CallOutputItem) and item.call_id not in calls:
-                    raise _unknown_call(f"input[{index}].call_id", item.call_id)
+                if isinstance(item, CallOutputItem):
+                    match_result(missing_results, item.call_id, f"input[{index}].call_id")
                 messages.append((index, item.message))
     if not messages:
         raise ApiError(400, "input: it has no message: add one", param="input", code="invalid_value")
     return messages
-
-
-def _unknown_call(path: str, call_id: str) -> ApiError:
-    message = f"{path}: no call before it has the id {call_id[:80]!r}: add the call"
-    return ApiError(400, message, param=path, code="invalid_value")
 
 
 def _with_call(message: ChatMessage, index: int, call: ToolCall) -> ChatMessage:
