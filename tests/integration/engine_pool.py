@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any, Final, Generic, TypeVar
+
+import pytest
 
 from cornserve.task import UnitTask
 
@@ -21,7 +24,7 @@ class EnginePool(Generic[Engine]):
 
     Args:
         run: runs the engine of a task until the block ends.
-        is_alive: returns whether tests can still use an engine. Another one replaces it otherwise.
+        is_alive: returns whether tests can still use an engine.
     """
 
     def __init__(
@@ -33,17 +36,20 @@ class EnginePool(Generic[Engine]):
         self._is_alive = is_alive
         self._alive: dict[str, tuple[Engine, AsyncExitStack]] = {}
         """The engines by task as JSON, in the order of their last use."""
+        self._users: dict[str, str] = {}
+        """The test that has used the engine of each task last."""
 
     async def engine(self, task: UnitTask[Any, Any]) -> Engine:
-        """Returns the engine of a task. A test may use two engines at once."""
+        """Returns the engine of a task. A test may use two engines at once. Fails if a test has ended the engine."""
         key = task.executor_spec().model_dump_json()
-        alive = self._alive.pop(key, None)
-        if alive is not None and not self._is_alive(alive[0]):
-            await alive[1].aclose()
-            alive = None
-        alive = alive or await self._start(task)
-        self._alive[key] = alive
-        return alive[0]
+        engine, running = self._alive.pop(key) if key in self._alive else await self._start(task)
+        if not self._is_alive(engine):
+            await running.aclose()
+            user = self._users.get(key, "it started")
+            pytest.fail(f"the engine has ended since {user}: a test that ends an engine has to start another one")
+        self._alive[key] = engine, running
+        self._users[key] = os.environ["PYTEST_CURRENT_TEST"]
+        return engine
 
     async def close(self) -> None:
         """Ends all engines."""

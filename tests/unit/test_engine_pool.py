@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
 from cornserve.task import UnitTask
 from cornserve_echo import EchoTask
 from tests.integration.engine_pool import EnginePool
@@ -39,11 +41,13 @@ async def test_an_engine_is_shared_by_the_tests_with_its_model_and_options() -> 
     assert engines.alive == []
 
 
-async def test_an_engine_that_has_died_is_replaced() -> None:
+async def test_a_test_that_has_ended_a_shared_engine_is_named_and_the_next_one_gets_another() -> None:
     engines, dead = Engines(), set[int]()
     pool = EnginePool(engines.run, lambda number: number not in dead)
-
     dead.add(await pool.engine(A))
+
+    with pytest.raises(pytest.fail.Exception, match=r"the engine has ended since .*test_engine_pool\.py::"):
+        await pool.engine(A)
 
     assert await pool.engine(A) == await pool.engine(A) == 2
     assert engines.alive == [A]
