@@ -10,33 +10,10 @@ import pytest
 
 from cornserve.client import AsyncClient
 from tests.integration.cli.cli_instance import CliInstance
+from tests.integration.cli.describing_app import describing_app
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
-
-SOURCE = """
-from pydantic import BaseModel
-
-from cornserve import App, Task
-from cornserve_echo import EchoRequest, EchoResponse, EchoTask
-from cornserve_echo.stages import StageRequest, StageTask
-
-
-class Request(BaseModel):
-    images: int = 0
-
-
-class Describe(Task[Request, EchoResponse]):
-    encoder: StageTask
-    writer: EchoTask
-
-    def invoke(self, request: Request) -> EchoResponse:
-        seen = [self.encoder.invoke(StageRequest(items={"encoder": 1}, text="image")) for _ in range(request.images)]
-        return self.writer.invoke(EchoRequest(text=" ".join(["text", *(image.text for image in seen)])))
-
-
-app = App(name="describe", paths=[Describe(encoder=StageTask(seconds={"encoder": 0.001}, gpus=0), writer=EchoTask())])
-"""
 
 AUTOSCALING = ["stage=40requests:1-3", "echo=40requests", "window_seconds=1", "shrink_seconds=4", "dwell_seconds=1"]
 
@@ -46,7 +23,7 @@ REQUESTS_PER_SECOND = 20
 async def test_only_the_executor_with_more_load_is_scaled(instance: CliInstance, tmp_path: Path) -> None:
     instance.up("--gateways", "2")
     source = tmp_path / "describe.py"
-    source.write_text(SOURCE)
+    source.write_text(describing_app())
     options = [option for setting in AUTOSCALING for option in ("--autoscale", setting)]
     instance.do("deploy", str(source), *options)
     images, statuses = 0, set[int]()
@@ -81,8 +58,6 @@ async def test_only_the_executor_with_more_load_is_scaled(instance: CliInstance,
     assert statuses == {200}
 
 
-SLOW_ENCODER = SOURCE.replace('"encoder": 0.001', '"encoder": 0.04').replace("describe", "late")
-
 TARGETS = [
     "stage=1000requests:1-4",
     "echo=1000requests:1-4",
@@ -98,7 +73,7 @@ async def test_a_missed_target_starts_replicas_of_the_stage_that_causes_it(
     """The capacities are set too high: only the latency shows a burst that one encoder cannot serve."""
     instance.up("--gateways", "2")
     source = tmp_path / "late.py"
-    source.write_text(SLOW_ENCODER)
+    source.write_text(describing_app("late", seconds=0.04))
     options = [option for setting in TARGETS for option in ("--autoscale", setting)]
     instance.do("deploy", str(source), "--e2e", "0.5", *options)
     images, statuses = 1, set[int]()

@@ -15,6 +15,7 @@ from cornserve.app.settings import AppPolicies
 from cornserve.app.spec import AppSource, AppSpec
 from cornserve.client import AsyncClient
 from tests.integration.cli.cli_instance import CliInstance
+from tests.integration.cli.describing_app import describing_app
 from tests.unit.app.plans import cell, plan_document
 from tests.waiting import until
 
@@ -85,33 +86,6 @@ async def test_two_gateways_route_by_the_plan_and_a_change_of_policy_restarts_no
     assert "unknown routing policy 'best': use one of least-loaded, least-tokens, power-of-two" in refused.stderr
 
 
-STAGES = """
-from pydantic import BaseModel
-
-from cornserve import App, Task
-from cornserve_echo import EchoRequest, EchoResponse, EchoTask
-from cornserve_echo.stages import StageRequest, StageTask
-
-
-class Request(BaseModel):
-    images: int = 0
-
-
-class Describe(Task[Request, EchoResponse]):
-    encoder: StageTask
-    writer: EchoTask
-
-    def invoke(self, request: Request) -> EchoResponse:
-        for _ in range(request.images):
-            self.encoder.invoke(StageRequest(items={"encoder": 1}, text="image"))
-        return self.writer.invoke(EchoRequest(text="text"))
-
-
-path = Describe(encoder=StageTask(seconds={"encoder": 0.001}), writer=EchoTask())
-app = App(name="describe", paths=[path], probes=[Request(), Request(images=1)])
-"""
-
-
 def staged() -> AppSpec:
     def kind(*options: str) -> dict[str, Any]:
         steps = [{"option": option, "components": [option]} for option in options]
@@ -138,7 +112,7 @@ def staged() -> AppSpec:
         ],
         "planner": "1.0",
     }
-    return AppSpec.model_validate({"source": {"inline": STAGES}, "plan": plan})
+    return AppSpec.model_validate({"source": {"inline": describing_app(gpus=1)}, "plan": plan})
 
 
 async def test_a_stage_of_a_plan_scales_and_restarts_alone(instance: CliInstance) -> None:
