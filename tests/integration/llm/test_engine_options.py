@@ -125,7 +125,7 @@ async def test_max_num_seqs_limits_the_requests_that_run(limited: ExecutorProces
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"engine_args": {"kv_cache_dtype": "large"}}, "cache_dtype: "),
+        ({"engine_args": {"stream_interval": 0}}, "stream_interval: "),
         ({"max_model_len": 9999}, "9999.*8192"),
     ],
 )
