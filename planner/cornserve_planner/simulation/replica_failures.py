@@ -68,7 +68,7 @@ class ReplicaFailures:
         for invocation in lost:
             if not invocation.run.has_failed:
                 self._run_again(invocation)
-        self._events.add(self._events.now + self._startups.of(executor), group.unavailable.discard, id)
+        self._events.add(self._events.now + self._startups.of(executor), group.recover, id)
 
     def _run_again(self, invocation: StageInvocation) -> None:
         """Runs another attempt of an invocation. Inputs that it has taken are released: their producers run again."""

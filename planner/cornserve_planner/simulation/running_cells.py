@@ -99,7 +99,7 @@ class ServingReplica:
 class ReplicaGroup:
     """The replicas of an executor in a cell."""
 
-    __slots__ = ("_arrived", "_loads", "board", "replicas", "running", "unavailable")
+    __slots__ = ("_arrived", "_loads", "_waiting", "board", "replicas", "running", "unavailable")
 
     def __init__(self, replicas: Iterable[ServingReplica]) -> None:
         self.replicas = {replica.load.id: replica for replica in replicas}
@@ -110,6 +110,7 @@ class ReplicaGroup:
         self.running = len(self.replicas)
         """The replicas that run or start."""
         self._arrived = 0
+        self._waiting: list[tuple[Callable[[Any], object], Any]] = []
 
     @property
     def serving(self) -> list[str]:
@@ -135,6 +136,21 @@ class ReplicaGroup:
         if replica.ended is None:
             self._loads.append(replica.load)
             self._loads.sort(key=lambda load: load.id)
+            self._call_waiting()
+
+    def recover(self, id: str) -> None:
+        """Lets a replica that has failed take invocations again."""
+        self.unavailable.discard(id)
+        self._call_waiting()
+
+    def call_when_available(self, handler: Callable[[Any], object], argument: Any) -> None:
+        """Calls `handler(argument)` when another replica takes invocations."""
+        self._waiting.append((handler, argument))
+
+    def _call_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for handler, argument in waiting:
+            handler(argument)
 
     def stop_newest(self, now: float) -> ServingReplica:
         """Lets the replica that has started last take no more invocations, and returns it."""

@@ -17,7 +17,6 @@ from cornserve_planner.simulation.serving_settings import ServingSettings
 from cornserve_planner.simulation.token_sequence import TokenSequence
 from cornserve_policies.input_size import InputSize
 from cornserve_policies.replica_routing import RoutedInvocation, RoutingPolicy
-from cornserve_policies.retries import PLACEMENT_SECONDS
 
 
 class StageListener(Protocol):
@@ -102,7 +101,7 @@ class StageRunner:
                 self.begin_if_ready(invocation)
 
     def place(self, invocation: StageInvocation) -> None:
-        """Chooses the replica of an invocation, or tries again later if none is available."""
+        """Chooses the replica of an invocation, or waits for one if all have failed."""
         invocation.run.cell.groups[invocation.stage.executor].count_arrival()
         self._choose(invocation)
 
@@ -116,7 +115,7 @@ class StageRunner:
         )
         chosen = self._routing.choose(RoutedInvocation(request.id, invocation.index, size), group.board, now)
         if chosen is None and group.unavailable:
-            self._events.add(now + PLACEMENT_SECONDS, self._place_again, invocation)
+            group.call_when_available(self._place_again, invocation)
             return
         if chosen is None or chosen.id not in group.replicas:
             raise InvalidInputError("--routing", "the policy chose no replica, although all are available")

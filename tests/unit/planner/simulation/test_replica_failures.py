@@ -54,6 +54,13 @@ def test_requests_wait_for_the_only_replica_of_an_option_until_it_has_started(in
     assert max(found.ends.values()) == pytest.approx(12.0, abs=4.0)
 
 
+def test_requests_that_wait_for_a_replica_run_as_soon_as_it_serves(inputs: Path) -> None:
+    """The start takes years: a simulation of attempts in the meantime would not end."""
+    found = Simulated(inputs, [speech()], settings=failing(("V", 0.5), startup=1e9))
+
+    assert found.ends == {"a": pytest.approx(0.5 + 1e9 + 0.125, rel=1e-12)}
+
+
 def test_each_start_takes_one_of_the_measured_times(inputs: Path) -> None:
     settings = ServingSettings(failures=(("V", 2.0), ("V", 100.0), ("V", 200.0)), startup=(10.0, 20.0), seed=1)
     requests = [speech(str(number), number * 0.5) for number in range(600)]
