@@ -65,6 +65,7 @@ class Replay:
     def __init__(self, requests: Sequence[SimulatedRequest], targets: GoodputTargets) -> None:
         self.requests = requests
         self.targets = targets
+        self._settings = ServingSettings(ttft=targets.of("", "ttft"), e2e=targets.of("", "e2e"))
         self.runs = 0
         """The number of simulations."""
 
@@ -76,7 +77,7 @@ class Replay:
         self.runs += 1
         verdict = _Verdict(self.targets, last - first)
         simulation = ServingSimulation(
-            system.plan, system.models, routing_policy(DEFAULT_ROUTING), ServingSettings(), verdict
+            system.plan, system.models, routing_policy(DEFAULT_ROUTING), self._settings, verdict
         )
         verdict.events = simulation.events
         begin = self.requests[first].arrival

@@ -19,8 +19,8 @@ class StageInvocation:
     """An invocation of a request at a replica."""
 
     __slots__ = (
-        "began", "call", "delivered", "end", "first", "has_begun", "has_cache", "has_ended", "has_streamed", "index",
-        "is_held", "job", "missing", "replica", "run", "stage", "targets", "unended",
+        "began", "call", "delivered", "due", "end", "first", "has_begun", "has_cache", "has_ended", "has_streamed",
+        "index", "is_held", "job", "missing", "replica", "run", "stage", "targets", "unended",
     )  # fmt: skip
 
     def __init__(self, run: RequestRun, index: int, stage: PathStage, call: int) -> None:
@@ -30,6 +30,8 @@ class StageInvocation:
         self.call = call
         self.replica: ServingReplica | None = None
         self.job: TokenSequence | MediaJob | None = None
+        self.due = 0
+        """When its first output is due, in milliseconds; 0 without a target for it."""
         self.missing = stage.inputs
         """Inputs that have not arrived."""
         self.unended = 0

@@ -1,8 +1,9 @@
 """The serving of a plan: gateways, cells of replicas, and the requests that pass through them.
 
 Decisions are those of the runtime: the path table chooses a cell and a path, a routing policy chooses the replica of
-each invocation when the request begins, and admission refuses requests that would miss a target. They see what
-a gateway sees. All gateways of a simulation share one view of the loads.
+each invocation when the request begins, due times order the invocations of requests with a target, and admission
+refuses requests that would miss one. They see what a gateway sees. All gateways of a simulation share one view of the
+loads.
 """
 
 from __future__ import annotations

@@ -61,6 +61,11 @@ class ServingSettings:
     seed: int = 0
     failures: tuple[tuple[str, float], ...] = ()
 
+    @property
+    def first_output_target(self) -> float | None:
+        """The target by which requests are due, as in the gateway; None without one."""
+        return self.ttft or self.e2e
+
     def autoscaling_limits(self, capacity: float) -> ExecutorLimits:
         """Returns the limits of the policy. Raises `InvalidInputError` for times that do not fit together."""
         known, usual = self.autoscaling_times, ExecutorLimits(capacity)

@@ -12,9 +12,10 @@ from cornserve_planner.simulation.language_model import LanguageModelReplica
 from cornserve_planner.simulation.media_replica import MediaJob
 from cornserve_planner.simulation.path_stages import PathStage
 from cornserve_planner.simulation.request_run import RequestRun, StageInvocation
-from cornserve_planner.simulation.running_cells import ServingReplica
+from cornserve_planner.simulation.running_cells import ReplicaGroup, ServingReplica
 from cornserve_planner.simulation.serving_settings import ServingSettings
 from cornserve_planner.simulation.token_sequence import TokenSequence
+from cornserve_policies.due_times import SizeTargets
 from cornserve_policies.input_size import InputSize
 from cornserve_policies.replica_routing import RoutedInvocation, RoutingPolicy
 
@@ -36,8 +37,19 @@ def new_job(invocation: StageInvocation, model: ExecutorModel) -> TokenSequence 
         prompt, output, cached = invocation.tokens()
         prompt += invocation.delivered
         cached = prompt if invocation.has_cache else cached
-        return TokenSequence(prompt, output - invocation.delivered, cached=cached, owner=invocation)
-    return MediaJob(invocation.stage.work, first_part=model.first_part, owner=invocation)
+        left = output - invocation.delivered
+        return TokenSequence(prompt, left, cached=cached, priority=invocation.due, owner=invocation)
+    return MediaJob(invocation.stage.work, first_part=model.first_part, priority=invocation.due, owner=invocation)
+
+
+def _input_size(invocation: StageInvocation) -> InputSize:
+    """Returns the size of an input as gateways know it. Unknown numbers of tokens are 0."""
+    request, takes_text = invocation.run.request, invocation.stage.takes_text
+    return InputSize(
+        text=(request.text or 0) if takes_text else 0,
+        media=request.media or 0,
+        output=(request.output or 0) if takes_text else 0,
+    )
 
 
 class StageRunner:
@@ -60,6 +72,8 @@ class StageRunner:
         self._settings = settings
         self._listener = listener
         self._end_request = end_request
+        self._sizes: dict[ReplicaGroup, SizeTargets] = {}
+        """The sizes of inputs, with a target for the first output."""
         self._calls = 0
 
     def next_call(self) -> int:
@@ -70,6 +84,8 @@ class StageRunner:
     def start(self, run: RequestRun) -> None:
         """Chooses the replicas of all invocations, or of those that are not bound late. Begins those without inputs."""
         run.running = len(run.invocations)
+        if self._settings.first_output_target is not None:
+            self._set_due_times(run, self._settings.first_output_target)
         for invocation in run.invocations:
             if not self._is_bound_late(invocation.stage):
                 self.place(invocation)
@@ -77,6 +93,17 @@ class StageRunner:
                 run.invocations[index].unended += is_streamed
         for invocation in run.invocations:
             self.begin_if_ready(invocation)
+
+    def _set_due_times(self, run: RequestRun, target: float) -> None:
+        """Sets when the invocations at encoders and language models are due. Others run in the order of arrival."""
+        sent: dict[ReplicaGroup, int] = {}
+        for invocation in run.invocations:
+            stage = invocation.stage
+            group = run.cell.groups[stage.executor]
+            sent[group] = sent.get(group, 0) + _input_size(invocation).tokens
+            if stage.role or not stage.takes_text:
+                sizes = self._sizes.setdefault(group, SizeTargets(target))
+                invocation.due = int(1000 * sizes.due(run.request.arrival, sent[group]))
 
     def _is_bound_late(self, stage: PathStage) -> bool:
         default = "late" if self._settings.binds_late else "early"
@@ -106,14 +133,9 @@ class StageRunner:
         self._choose(invocation)
 
     def _choose(self, invocation: StageInvocation) -> None:
-        now, request, stage = self._events.now, invocation.run.request, invocation.stage
-        group = invocation.run.cell.groups[stage.executor]
-        size = InputSize(
-            text=(request.text or 0) if stage.takes_text else 0,
-            media=request.media or 0,
-            output=(request.output or 0) if stage.takes_text else 0,
-        )
-        chosen = self._routing.choose(RoutedInvocation(request.id, invocation.index, size), group.board, now)
+        now, request_id = self._events.now, invocation.run.request.id
+        group, size = invocation.run.cell.groups[invocation.stage.executor], _input_size(invocation)
+        chosen = self._routing.choose(RoutedInvocation(request_id, invocation.index, size), group.board, now)
         if chosen is None and group.unavailable:
             group.call_when_available(self._place_again, invocation)
             return
@@ -157,7 +179,7 @@ class StageRunner:
 
     def _place_again(self, invocation: StageInvocation) -> None:
         if not invocation.run.has_failed:
-            self.place(invocation)
+            self._choose(invocation)
             self.begin_if_ready(invocation)
 
     def _end(self, invocation: StageInvocation) -> None:

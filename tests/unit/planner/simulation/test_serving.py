@@ -287,6 +287,24 @@ def test_a_load_above_the_capacity_is_refused_down_to_what_meets_the_target(inpu
     assert late[1] < late[0] / 4
 
 
+@pytest.mark.parametrize("profile", [None, "steps.yaml"])
+@pytest.mark.parametrize("target", ["ttft", "e2e", None])
+def test_requests_with_a_target_run_in_the_order_in_which_they_are_due(
+    inputs: Path, target: str | None, profile: str | None
+) -> None:
+    """Each replica of the language model runs requests when a large and a small one arrive after each other."""
+    running = [SimulatedRequest(f"running {number}", 0.0, "text", 100, 0, 20) for number in range(5 * 8)]
+    large = [SimulatedRequest(f"large {number}", 0.02, "text", 2000, 0, 20) for number in range(5)]
+    small = [SimulatedRequest(f"small {number}", 0.03, "text", 10, 0, 20) for number in range(5)]
+    settings = ServingSettings(**{} if target is None else {target: 60.0})  # type: ignore[arg-type]
+
+    found = Simulated(inputs, [*running, *large, *small], settings=settings, profile=profile)
+
+    small_ends = [found.ends[request.id] for request in small]
+    large_ends = [found.ends[request.id] for request in large]
+    assert (max(small_ends) < min(large_ends)) == (target is not None)
+
+
 def test_requests_that_do_not_fit_in_the_cache_are_refused(inputs: Path) -> None:
     requests = [SimulatedRequest("long", 0.0, "text", 20_000, 0, 5), SimulatedRequest("short", 0.0, "text", 20, 0, 5)]
 
