@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from cornserve.cli.console import CliError, stderr
+from cornserve_planner.terminal import parse_times
 
 if TYPE_CHECKING:
     from cornserve.cli.derived_capacity import DerivedCapacity
@@ -15,30 +16,28 @@ if TYPE_CHECKING:
 _EXECUTOR: Final = re.compile(
     r"(?P<name>[^=:]+)(=(?P<capacity>[0-9.]+)(?P<unit>tokens|requests))?(:(?P<min_replicas>\d+)-(?P<max_replicas>\d+))?"
 )
-_SETTING: Final = re.compile(r"(?P<name>[a-z]+_seconds)=(?P<value>[0-9.]+)")
 
 
 class AutoscalingOption(NamedTuple):
     """The settings of `--autoscale`: the fields of executors, with or without a load, and times by name."""
 
     executors: list[dict[str, Any]]
-    times: dict[str, str]
+    times: dict[str, float]
 
     @classmethod
     def parse(cls, settings: list[str]) -> Self:
-        """Raises `CliError`."""
-        option = cls([], {})
-        for setting in settings:
-            if executor := _EXECUTOR.fullmatch(setting):
-                fields = {name: value for name, value in executor.groupdict().items() if value is not None}
-                option.executors.append(fields)
-            elif time := _SETTING.fullmatch(setting):
-                option.times[time["name"]] = time["value"]
-            else:
+        """Raises `CliError`, and `PlannerError` for times."""
+        executors, times = parse_times("--autoscale", settings)
+        option = cls([], times)
+        for setting in executors:
+            executor = _EXECUTOR.fullmatch(setting)
+            if executor is None:
                 raise CliError(
                     f"--autoscale: {setting!r} is not an executor with the load per second of a replica, such as "
                     "llm=2000tokens, llm=2000tokens:1-4 or resize=8requests, and not a time such as shrink_seconds=600"
                 )
+            fields = {name: value for name, value in executor.groupdict().items() if value is not None}
+            option.executors.append(fields)
         return option
 
     @property

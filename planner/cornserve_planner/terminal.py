@@ -21,6 +21,8 @@ FILE_COLUMNS = 160
 
 LIBRARIES = ("highspy", "matplotlib", "numpy", "pulp", "yaml")
 
+TIME_SETTING = re.compile(r"[a-z]+_seconds=")
+
 Number = TypeVar("Number", int, float)
 
 
@@ -43,6 +45,13 @@ def parse_settings(
         except ValueError:
             raise PlannerError(f"{option} must be {form}, not {setting!r}") from None
     return parsed
+
+
+def parse_times(option: str, settings: list[str]) -> tuple[list[str], dict[str, float]]:
+    """Separates times such as `window_seconds=20` from the other settings of an option, and returns both."""
+    times = [setting for setting in settings if TIME_SETTING.match(setting)]
+    others = [setting for setting in settings if not TIME_SETTING.match(setting)]
+    return others, parse_settings(option, "a time in seconds, such as window_seconds=20", times, float)
 
 
 def parse_count(text: str) -> int:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from cornserve_planner.errors import PlannerError
 from cornserve_planner.simulation.racks import RackTopology
-from cornserve_planner.terminal import parse_bandwidth, parse_count, parse_settings
+from cornserve_planner.terminal import parse_bandwidth, parse_count, parse_settings, parse_times
 
-_TIMES = ("window_seconds=", "shrink_seconds=", "dwell_seconds=")
-"""The times of `--autoscale`, as in `cornserve deploy`."""
+AUTOSCALING_TIMES = ("window_seconds", "shrink_seconds", "dwell_seconds")
 
 
 def parse_autoscaling(texts: list[str]) -> tuple[dict[str, float | None], dict[str, float]]:
     """Returns the rates of options, and the times by name. A rate of None follows from the target."""
-    form = "OPTION=RATE or a time such as window_seconds=20"
-    times = parse_settings("--autoscale", form, [text for text in texts if text.startswith(_TIMES)], float)
-    options = [text for text in texts if not text.startswith(_TIMES)]
+    options, times = parse_times("--autoscale", texts)
+    if unknown := sorted(times.keys() - {*AUTOSCALING_TIMES}):
+        raise PlannerError(f"--autoscale: {unknown[0]} is not simulated: use {', '.join(AUTOSCALING_TIMES)}")
     found: dict[str, float | None] = dict.fromkeys(text for text in options if "=" not in text)
     given = [text for text in options if "=" in text]
     rates = parse_settings("--autoscale", "OPTION=RATE, a name and a number", given, float)

@@ -43,6 +43,10 @@ def test_executors_and_their_loads_are_part_of_the_spec(cli: CliRunner, server: 
         (["llm=1tokens:4-2"], "--autoscale: policies.autoscaling: 4 to 2 replicas: the first number"),
         (["llm=1tokens", "llm=2tokens"], "--autoscale: policies.autoscaling: executors: 'llm' is given more than once"),
         (["shrink_seconds=10"], "--autoscale: policies.autoscaling.executors"),
+        (["llm=1tokens", "shrink_seconds=x"], "--autoscale must be a time in seconds, such as window_seconds=20, not"),
+        (["llm=1tokens", "shrink_seconds=nan"], "--autoscale: policies.autoscaling.shrink_seconds"),
+        (["llm=1tokens", "grow_seconds=5"], "--autoscale: policies.autoscaling.grow_seconds"),
+        (["dwell_seconds=5", "dwell_seconds=6"], "--autoscale: 'dwell_seconds' is given twice: remove one of them"),
         (["llm=1tokens", "--adapt", "on"], "--autoscale: policies: adaptation is for an app with a plan"),
     ],
 )

@@ -245,6 +245,14 @@ def test_wrong_inputs_are_refused_in_one_line(
         ("video.jsonl", header + '{"arrival": 0, "videos": [{"seconds": 3}]}\n'),
     ):
         (tmp_path / name).write_text(text)
+        (
+            ["--autoscale", "L=2", "--autoscale", "hold_seconds=5"],
+            "--autoscale: hold_seconds is not simulated: use window_seconds, shrink_seconds, dwell_seconds",
+        ),
+        (
+            ["--autoscale", "L=2", "--autoscale", "window_seconds=x"],
+            "--autoscale must be a time in seconds, such as window_seconds=20, not 'window_seconds=x'",
+        ),
     files = [str(tmp_path / argument) if argument.endswith((".yaml", ".jsonl")) else argument for argument in arguments]
 
     result = run(plan, "--requests", "5", *files)
