@@ -13,7 +13,10 @@ Modality = Literal["text", "image", "video", "audio"]
 MOST_PREDECESSORS = 64
 """The most requests that a request can wait for."""
 
-Seconds = Annotated[float, Field(ge=0)]
+LONGEST_SECONDS = 3e11
+"""The latest arrival and the longest delay, 10,000 years: later times have no fractions of milliseconds."""
+
+Seconds = Annotated[float, Field(ge=0, le=LONGEST_SECONDS)]
 RequestId = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\s;,]+$")]
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(gt=0)]

@@ -32,7 +32,10 @@ from cornserve_policies.replayable_random import ReplayableRandom
 from cornserve_policies.replica_routing import RoutingPolicy
 
 REPORT_REQUESTS = 1024
-"""Progress is reported after this many requests."""
+"""Progress is reported after this number of requests."""
+
+MOST_DECIDED_DAYS = 31
+"""The most simulated days with a controller, which decides every few seconds, also without requests."""
 
 
 class ServingListener(StageListener, Protocol):
@@ -123,7 +126,8 @@ class ServingSimulation:
         Args:
             on_progress: gets the simulated seconds and the number of requests that have arrived.
         """
-        self._requests = iter(requests)
+        is_decided = self.adaptation is not None or self.autoscaling is not None
+        self._requests = map(_checked, requests) if is_decided else iter(requests)
         self._on_progress = on_progress
         self._arrive(next(self._requests, None))
         if self.adaptation is not None:
@@ -230,6 +234,17 @@ class ServingSimulation:
         if run.admitted is not None:
             now = self.events.now
             run.admitted.record_end(now - run.request.arrival, now, is_complete=is_complete)
+
+
+def _checked(request: SimulatedRequest) -> SimulatedRequest:
+    """Returns the request. Raises `InvalidInputError` if a controller would make too many decisions before it."""
+    days = max(request.arrival, request.delay) / 86400
+    if days > MOST_DECIDED_DAYS:
+        raise InvalidInputError(
+            "--adapt, --autoscale",
+            f"a request arrives after {days:.3g} days: at most {MOST_DECIDED_DAYS} are simulated",
+        )
+    return request
 
 
 class _Gateway:

@@ -11,13 +11,10 @@ from pathlib import Path
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.model.request_types import Modalities
 from cornserve_planner.plan_file.document import PlanFile
-from cornserve_planner.requests.request import WorkloadRequest
+from cornserve_planner.requests.request import LONGEST_SECONDS, WorkloadRequest
 from cornserve_planner.requests.request_sizes import RequestSizes
 from cornserve_planner.workload.document import REQUEST_SUFFIXES, Workload, WorkloadDocument
 from cornserve_planner.workload.request_files import read_requests
-
-LONGEST_SECONDS = 3e11
-"""The latest arrival that is simulated: later times have no fractions of milliseconds."""
 
 FindType = Callable[[frozenset[str]], str]
 """Returns the name of the request type with these components."""
@@ -91,8 +88,7 @@ class PoissonRequests:
         now = 0.0
         for number in range(self.count):
             now += rng.expovariate(self.rate)
-            if now > LONGEST_SECONDS:
-                raise InvalidInputError("--rate", f"is {self.rate:g}: the requests take more than 10,000 years")
+            _check_arrival(now, f"is {self.rate:g}")
             load = self.types[0] if len(bounds) == 1 else rng.choices(self.types, cum_weights=bounds)[0]
             yield SimulatedRequest(f"{self.seed}-{number}", now, load.kind, load.text, load.media, load.output)
 
@@ -122,6 +118,7 @@ class RecordedRequests:
             first = request.arrival if first is None else first
             media = _media_tokens(request)
             arrival = (request.arrival - first) / self.factor
+            _check_arrival(arrival, "is too low")
             yield SimulatedRequest(
                 f"{self.seed}-{number}",
                 arrival,
@@ -170,6 +167,11 @@ def read_load(
         )
     factor = 1.0 if rate is None else rate / _recorded_rate(path)
     return RecordedRequests(path, modalities, find_type, factor, count, seed)
+
+
+def _check_arrival(seconds: float, rate: str) -> None:
+    if seconds > LONGEST_SECONDS:
+        raise InvalidInputError("--rate", f"{rate}: the requests take more than 10,000 years")
 
 
 def _poisson(

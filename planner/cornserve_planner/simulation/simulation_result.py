@@ -13,6 +13,7 @@ from cornserve_planner.errors import InvalidInputError, require_between, require
 from cornserve_planner.plan_file.document import PlanFile
 from cornserve_planner.plan_file.parts import hourly_price
 from cornserve_planner.profiles.profile import ModelProfile
+from cornserve_planner.requests.request import LONGEST_SECONDS
 from cornserve_planner.simulation.executor_model import ExecutorModel, describe_models, executor_models, startup_times
 from cornserve_planner.simulation.measurements import LatencyColumns, SimulationMeasurements, met_share, summarize
 from cornserve_planner.simulation.serving import ServingSimulation
@@ -66,12 +67,13 @@ class SimulationRequest:
                 require_positive(name, value)
         if self.count is not None:
             require_between("--requests", self.count, 1, MOST_SIMULATED)
-        require_non_negative("--latency", settings.latency)
-        require_non_negative("--gateway-seconds", settings.gateway_seconds)
+        require_between("--latency", settings.latency, 0, LONGEST_SECONDS)
+        require_between("--gateway-seconds", settings.gateway_seconds, 0, LONGEST_SECONDS)
         for name, size in settings.transfers.items():
             require_non_negative(f"--transfer {name}", size)
+        self._check_transfers()
         for startup in settings.startup or ():
-            require_non_negative("--startup", startup)
+            require_between("--startup", startup, 0, LONGEST_SECONDS)
         if not settings.adapts and settings.most_gpus < inf:
             raise InvalidInputError("--most-gpus", "needs --adapt, which starts cells")
         if not (settings.adapts or settings.autoscaled or settings.failures) and settings.startup is not None:
@@ -89,9 +91,17 @@ class SimulationRequest:
             elif settings.ttft is None:
                 raise InvalidInputError(f"--autoscale {name}", "needs =RATE, or --ttft, from which the rate follows")
         for name, seconds in settings.failures:
-            require_non_negative(f"--fail {name}", seconds)
+            require_between(f"--fail {name}", seconds, 0, LONGEST_SECONDS)
         if settings.refuses and settings.ttft is None and settings.e2e is None:
             raise InvalidInputError("--refuse", "needs --ttft or --e2e, the targets that refused requests would miss")
+
+    def _check_transfers(self) -> None:
+        settings = self.settings
+        racks = None if settings.racks is None else settings.racks.bandwidth
+        for flag, bandwidth in (("--bandwidth", settings.bandwidth), ("--racks", racks)):
+            for name, size in settings.transfers.items():
+                if bandwidth is not None and size / bandwidth > LONGEST_SECONDS:
+                    raise InvalidInputError(flag, f"a transfer of {name} takes more than 10,000 years: raise it")
 
 
 @dataclass(frozen=True)
