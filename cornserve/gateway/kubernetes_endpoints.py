@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
 from typing import Self
 
-from cornserve.control.launcher.kubernetes.names import selector
+from cornserve.control.launcher.kubernetes.names import INVOCATION_PORT_NAME, selector
 from cornserve.gateway.executor_endpoints import Endpoints, GroupEndpoints
 from cornserve.kubernetes.client import KubeClient
 from cornserve.kubernetes.informer import Informer
@@ -86,10 +86,13 @@ class SlicePods:
 
 
 def _pods(endpoint_slice: JsonObject) -> Iterator[tuple[str, str, JsonObject]]:
-    """Yields endpoint, name and conditions of the pods."""
-    ports = [port["port"] for port in endpoint_slice.get("ports") or ()]
-    for endpoint in endpoint_slice.get("endpoints") or ():
-        if ports:
+    """Yields endpoint, name and conditions of the pods.
+
+    The order of the ports is that of their hashes, which differ between versions of Kubernetes.
+    """
+    ports = [port["port"] for port in endpoint_slice.get("ports") or () if port.get("name") == INVOCATION_PORT_NAME]
+    for port in ports:
+        for endpoint in endpoint_slice.get("endpoints") or ():
             address = endpoint["addresses"][0]
             name = endpoint.get("targetRef", {}).get("name", address)
-            yield pod_endpoint(address, ports[0]), name, endpoint.get("conditions", {})
+            yield pod_endpoint(address, port), name, endpoint.get("conditions", {})

@@ -31,7 +31,7 @@ def endpoint_slice(number: int) -> JsonObject:
         "kind": "EndpointSlice",
         "metadata": metadata(number),
         "addressType": "IPv4",
-        "ports": [{"port": 9000}],
+        "ports": [{"name": "invocations", "port": 9000}],
         "endpoints": [{"addresses": [f"10.0.0.{number + 1}"], "conditions": {"ready": True}}],
     }
 

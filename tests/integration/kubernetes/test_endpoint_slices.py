@@ -44,7 +44,11 @@ def endpoint_slice(name: str, *conditions: dict[str, bool]) -> dict[str, Any]:
         "metadata": {"name": name, "labels": LABELS},
         "addressType": "IPv4",
         "endpoints": endpoints,
-        "ports": [{"name": "invocations", "port": 9000, "protocol": "TCP"}],
+        # Kubernetes sorts the ports by their hashes, which differ between its versions.
+        "ports": [
+            {"name": "metrics", "port": 9002, "protocol": "TCP"},
+            {"name": "invocations", "port": 9000, "protocol": "TCP"},
+        ],
     }
 
 

@@ -18,6 +18,7 @@ from cornserve.control.launcher.kubernetes.names import (
     FIELD_MANAGER,
     HASH_ANNOTATION,
     INVOCATION_PORT,
+    INVOCATION_PORT_NAME,
     METRICS_PORT,
     RETIRED_ANNOTATION,
     object_name,
@@ -194,6 +195,6 @@ def _service_spec(group: ExecutorGroup, settings: ClusterSettings) -> JsonObject
         "selector": _selector(group, settings),
         "ports": [
             {"name": name, "port": port, "protocol": "TCP", "targetPort": port}
-            for name, port in (("invocations", INVOCATION_PORT), ("metrics", METRICS_PORT))
+            for name, port in ((INVOCATION_PORT_NAME, INVOCATION_PORT), ("metrics", METRICS_PORT))
         ],
     }

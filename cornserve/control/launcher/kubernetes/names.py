@@ -25,6 +25,7 @@ CONTAINER: Final = "executor"
 DOWNLOAD_CONTAINER: Final = "download"
 OWN_CONTAINERS: Final = frozenset({CONTAINER, DOWNLOAD_CONTAINER})
 INVOCATION_PORT: Final = 9000
+INVOCATION_PORT_NAME: Final = "invocations"
 HEALTH_PORT: Final = 9001
 METRICS_PORT: Final = 9002
 UCX_PORTS: Final = range(10_000, 14_096)

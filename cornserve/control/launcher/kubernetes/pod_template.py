@@ -17,6 +17,7 @@ from cornserve.control.launcher.kubernetes.names import (
     HEALTH_PORT,
     HOME_DIR,
     INVOCATION_PORT,
+    INVOCATION_PORT_NAME,
     METRICS_PORT,
     PRIVATE_SHARED_MEMORY,
     SECRET_DIR,
@@ -96,7 +97,7 @@ def _executor(group: ExecutorGroup, settings: ClusterSettings) -> JsonObject:
         "args": _arguments(group, settings),
         "env": [*_environment(), *_ucx_environment(settings), *storage_environment(group.pod.storage)],
         "ports": [
-            {"name": "invocations", "containerPort": INVOCATION_PORT},
+            {"name": INVOCATION_PORT_NAME, "containerPort": INVOCATION_PORT},
             {"name": "health", "containerPort": HEALTH_PORT},
             {"name": "metrics", "containerPort": METRICS_PORT},
         ],
