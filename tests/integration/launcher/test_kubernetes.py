@@ -27,6 +27,7 @@ from cornserve.kubernetes.resources import (
     SERVICES,
     ResourceType,
 )
+from cornserve.kubernetes_resources.labels import COMPONENT_LABEL, EXECUTOR_LABEL, INSTANCE_LABEL
 from cornserve.v1 import executor_pb2 as pb
 from tests.integration.launcher.cluster_site import ClusterSite, cluster_site
 from tests.integration.launcher.conformance import (
@@ -58,6 +59,20 @@ async def objects(site: ClusterSite) -> list[ResourceType]:
         except KubeNotFoundError:
             pass
     return found
+
+
+async def add_evicted_pod(site: ClusterSite) -> None:
+    """Adds a pod to the echo group that its node has evicted."""
+    labels = {INSTANCE_LABEL: site.settings.instance, COMPONENT_LABEL: "executor", EXECUTOR_LABEL: ECHO.key}
+    security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    spec = {
+        "schedulerName": "none",
+        "containers": [{"name": "executor", "image": "none", "securityContext": security}],
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+    }
+    await site.client.create(PODS, {"metadata": {"name": "evicted", "labels": labels}, "spec": spec})
+    status = {"phase": "Failed", "reason": "Evicted"}
+    await site.client.merge_patch(PODS, "evicted", {"status": status}, subresource="status")
 
 
 def written(deployment: dict[str, Any]) -> Any:
@@ -112,6 +127,17 @@ class TestObjects:
         async with site.open() as launcher:
             await started(launcher)
             assert set(await objects(site)) == {DEPLOYMENTS, SERVICES, POD_DISRUPTION_BUDGETS}
+            await launcher.delete(GroupKey(ECHO.key))
+
+            async def has_no_objects() -> bool:
+                return await objects(site) == []
+
+            await until(has_no_objects)
+
+    async def test_an_evicted_pod_does_not_keep_the_objects_of_a_deleted_group(self, site: ClusterSite) -> None:
+        async with site.open() as launcher:
+            await started(launcher)
+            await add_evicted_pod(site)
             await launcher.delete(GroupKey(ECHO.key))
 
             async def has_no_objects() -> bool:

@@ -11,6 +11,7 @@ from cornserve.control.launcher.kubernetes.manifests import GroupManifests
 from cornserve.control.launcher.kubernetes.names import HASH_ANNOTATION, RETIRED_ANNOTATION
 from cornserve.control.launcher.kubernetes.newest_objects import NewestObjects
 from cornserve.control.launcher.kubernetes.owned_objects import OwnedObjects
+from cornserve.control.launcher.kubernetes.pod_observation import has_ended
 from cornserve.kubernetes.client import KubeClient
 from cornserve.kubernetes.errors import KubeNotFoundError
 from cornserve.kubernetes.informer import Informer
@@ -92,8 +93,9 @@ class GroupObjects:
                     await self._delete(name, found["metadata"]["uid"])
 
     def _running(self) -> set[GroupKey]:
-        """Returns the groups that have pods."""
-        return {GroupKey(pod["metadata"]["labels"][EXECUTOR_LABEL]) for pod in self._pods.objects.values()}
+        """Returns the groups with pods that have not ended. Kubernetes keeps pods that a node has evicted."""
+        pods = (pod for pod in self._pods.objects.values() if not has_ended(pod))
+        return {GroupKey(pod["metadata"]["labels"][EXECUTOR_LABEL]) for pod in pods}
 
     async def _delete_pod_group(self, deployment: JsonObject, running: Set[str]) -> None:
         """Deletes the PodGroup of a Deployment if no other Deployment needs it."""
