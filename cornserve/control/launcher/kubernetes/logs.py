@@ -7,7 +7,7 @@ from cornserve.control.launcher.kubernetes.names import COMPONENT, CONTAINER
 from cornserve.control.launcher.kubernetes.pod_observation import container_status, parse_replica_id
 from cornserve.control.launcher.log_excerpts import cut_line
 from cornserve.kubernetes.client import KubeClient
-from cornserve.kubernetes.errors import KubeInvalidError, KubeNotFoundError
+from cornserve.kubernetes.errors import KubeApiError, KubeInvalidError, KubeNotFoundError
 from cornserve.kubernetes.resources import PODS
 from cornserve.kubernetes_resources.labels import COMPONENT_LABEL, INSTANCE_LABEL
 
@@ -20,7 +20,10 @@ class ClusterReplicaLogs:
         self._instance = instance
 
     async def __call__(self, replica: str, lines: int) -> list[str]:
-        """Returns the last lines of a replica's log. Kubernetes keeps the logs of the last two runs of a pod."""
+        """Returns the last lines of a replica's log. Kubernetes keeps the logs of the last two runs of a pod.
+
+        The only line is the reason if the log cannot be read, for example because its node does not respond.
+        """
         name, restarts = parse_replica_id(ReplicaId(replica))
         if lines <= 0 or not name:
             return []
@@ -36,3 +39,5 @@ class ClusterReplicaLogs:
             return [cut_line(line) for line in await read]
         except (KubeNotFoundError, KubeInvalidError):
             return []
+        except KubeApiError as error:
+            return [cut_line(f"the log cannot be read: {error}")]
