@@ -250,11 +250,11 @@ class Controller:
             manager = self._managers.setdefault(key, TaskManager(key, self._launcher))
             with self._retry_on_error(f"applying executor group {key}"):
                 await manager.apply(group)
-        if self._apps.unknown or self._routes.unknown & self._apps.records.keys():
-            return  # An executor that no known app needs may belong to them.
+        # An executor that no known app needs may belong to them.
+        unreadable = self._apps.unknown | (self._routes.unknown & self._apps.records.keys())
         retained = {key for deployment in self._deployments.values() for key in deployment.retained_groups}
         with self._retry_on_error("stopping executors that no app needs"):
-            await self._launcher.prune({*groups, *retained})
+            await self._launcher.prune({*groups, *retained}, unreadable)
 
     async def _write_status(self, deployment: Deployment) -> None:
         record = deployment.record

@@ -7,7 +7,7 @@ launcher restores its state from disk and from the process table. No call waits 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
@@ -142,8 +142,12 @@ class Launcher(Protocol):
     async def delete(self, key: GroupKey) -> None:
         """Drains and stops all replicas of a group. Idempotent."""
 
-    async def prune(self, keep: set[GroupKey]) -> None:
-        """Deletes all groups that are not in `keep`, including groups that an earlier launcher started."""
+    async def prune(self, keep: set[GroupKey], unreadable: Set[str] = frozenset()) -> None:
+        """Deletes all groups that are not in `keep`, including groups that an earlier launcher started.
+
+        Args:
+            unreadable: the names of apps whose groups are not known. Groups that may belong to them are kept.
+        """
 
     def gpus(self, spec: ExecutorSpec) -> int:
         """Returns the number of GPUs or CPU slots that a replica of the executor occupies."""

@@ -8,7 +8,7 @@ from contextlib import aclosing, asynccontextmanager
 
 import pytest
 
-from cornserve.control.launcher.base import ExecutorGroup, GroupKey
+from cornserve.control.launcher.base import AppOwner, ExecutorGroup, GroupKey
 from cornserve.control.launcher.kubernetes import KubernetesLauncher
 from cornserve.control.launcher.kubernetes.names import COMPONENT, FIELD_MANAGER
 from cornserve.gateway.kubernetes_endpoints import EndpointSliceSource
@@ -242,3 +242,23 @@ async def test_objects_whose_deployment_was_deleted_without_a_launcher_are_remov
             with pytest.raises(KubeNotFoundError):
                 await kube_client.get(type, other.key)
         assert await find(kube_client, SERVICES) is not None
+
+
+async def test_executors_that_may_belong_to_unreadable_apps_are_kept(kube_client: KubeClient) -> None:
+    def group(name: str, *apps: str) -> ExecutorGroup:
+        owners = tuple(AppOwner(app, f"uid-of-{app}") for app in apps)
+        return ExecutorGroup(ExecutorSpec(executor=name), 1, owners=owners)
+
+    kept = [group("a", "chat", "broken"), group("b", "broken"), group("c")]
+    pruned = group("d", "chat")
+    launcher = KubernetesLauncher(kube_client, cluster_settings(kube_client.namespace), lambda: CREDENTIALS)
+    await launcher.start()
+    for each in [*kept, pruned]:
+        await launcher.apply(each)
+
+    await launcher.prune(set(), {"broken"})
+
+    deployments = (await kube_client.list(DEPLOYMENTS)).items
+    replicas = {each["metadata"]["name"]: each["spec"]["replicas"] for each in deployments}
+    assert replicas == {**{each.key: 1 for each in kept}, pruned.key: 0}
+    await launcher.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Set
 from contextlib import asynccontextmanager
 from uuid import uuid4
 
@@ -62,9 +62,10 @@ class FakeLauncher:
             self.changes.append((key, -group.replicas))
         self._replicas.pop(key, None)
 
-    async def prune(self, keep: set[GroupKey]) -> None:
+    async def prune(self, keep: set[GroupKey], unreadable: Set[str] = frozenset()) -> None:
         for key in self.groups.keys() - keep:
-            await self.delete(key)
+            if unreadable.isdisjoint(owner.name for owner in self.groups[key].owners):
+                await self.delete(key)
 
     def show(self, key: GroupKey, *states: ReplicaState, message: str = "", port: int = 1, reason: str = "") -> None:
         self._replicas[key] = [

@@ -381,6 +381,23 @@ async def test_while_a_record_is_damaged_no_executor_of_an_unknown_app_is_stoppe
         await until(lambda: len(launcher.groups) == 1)
 
 
+async def test_a_damaged_record_does_not_keep_the_executors_of_other_apps(client: StoreClient, tmp_path: Path) -> None:
+    launcher = FakeLauncher()
+    await client.deploy("damaged", echo("damaged", prefix="a"))
+    await client.deploy("echo", echo("echo", prefix="b"))
+    async with running_controller(client, launcher):
+        await client.wait_until_served("damaged")
+        await client.wait_until_served("echo")
+    with closing(sqlite3.connect(tmp_path / "state.db")) as database, database:
+        database.execute("UPDATE records SET spec = '{' WHERE name = 'damaged'")
+
+    async with running_controller(client, launcher):
+        await client.redeploy("echo", echo("echo", prefix="c"))
+        await client.wait_until_served("echo", generation=2)
+        await until(lambda: len(launcher.groups) == 2)
+        assert {owner.name for group in launcher.groups.values() for owner in group.owners} == {"damaged", "echo"}
+
+
 async def test_a_controller_without_a_readable_store_keeps_executors_and_continues_when_it_is_readable(
     client: StoreClient, monkeypatch: pytest.MonkeyPatch, clock: LoopClock
 ) -> None:

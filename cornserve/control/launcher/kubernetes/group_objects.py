@@ -70,6 +70,12 @@ class GroupObjects:
             and metadata["generation"] <= self._generations.get(manifests.name, 0)
         )
 
+    def may_belong_to(self, key: GroupKey, apps: Set[str]) -> bool:
+        """Whether one of the apps owns the group, or no owner is known."""
+        found = self._newest.get(key)
+        owners = set() if found is None else {each["name"] for each in found["metadata"].get("ownerReferences", ())}
+        return not owners or not apps.isdisjoint(owners)
+
     async def retire(self, key: GroupKey) -> None:
         """Ends the pods of a group. Its objects stay until they have ended, so that late gateways find the pods."""
         async with self._lock:

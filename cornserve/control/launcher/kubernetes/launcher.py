@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence, Set
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 
@@ -112,9 +112,10 @@ class KubernetesLauncher:
         self._observed.set_wanted(key, 0)
         self._observed.forget_exits(key)
 
-    async def prune(self, keep: set[GroupKey]) -> None:
+    async def prune(self, keep: set[GroupKey], unreadable: Set[str] = frozenset()) -> None:
         for key in (self._observed.keys() | self._owned.groups()) - keep:
-            await self.delete(key)
+            if not (unreadable and self._objects.may_belong_to(key, unreadable)):
+                await self.delete(key)
 
     def gpus(self, spec: ExecutorSpec) -> int:
         return self._settings.gpus(spec)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Sequence, Set
 from pathlib import Path
 
 from cornserve.app.record import FailureReason, ReplicaExit
@@ -115,7 +115,9 @@ class LocalLauncher:
             supervisor.retire()
         self._machine.status_board.forget_exits(key)
 
-    async def prune(self, keep: set[GroupKey]) -> None:
+    async def prune(self, keep: set[GroupKey], unreadable: Set[str] = frozenset()) -> None:
+        if unreadable:
+            return  # The apps of replicas that an earlier launcher started are not known.
         for key in {supervisor.group for supervisor in self._supervisors} - keep:
             await self.delete(key)
 
