@@ -23,7 +23,7 @@ from cornserve.control.adaptation.replanning import Replanning
 from cornserve.control.app_observer import AppObserver
 from cornserve.control.deployment import Deployment
 from cornserve.control.executor_groups import share_groups
-from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Launcher, Replica
+from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Launcher, LauncherError, Replica
 from cornserve.control.metrics import ControllerMetrics
 from cornserve.control.planning.initial_plans import InitialPlans
 from cornserve.control.planning.planner_process import Planner, limit_planners, run_planner
@@ -165,7 +165,7 @@ class Controller:
         """Logs an error of the block and schedules another round."""
         try:
             yield
-        except StoreError as error:
+        except (StoreError, LauncherError) as error:
             self._write_errors.report(f"{operation} failed: {error}")
             self.metrics.count_error()
             self._retry = True

@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cornserve.app.record import GroupStatus, ReplicaState, ReplicaStatus
-from cornserve.control.launcher.base import ExecutorGroup, GroupKey, GroupRefusedError, Launcher, Replica
+from cornserve.control.launcher.base import (
+    ExecutorGroup,
+    GroupKey,
+    GroupRefusedError,
+    Launcher,
+    LauncherError,
+    Replica,
+)
 
 MAX_START_FAILURES = 2
 """After this number of consecutive replicas that exited before they were ready, the group has failed."""
@@ -28,6 +35,8 @@ class TaskManager:
         self._executor, self._gpus, self._apps = "", 0, 0
         self.refusal: GroupRefusedError | None = None
         """The error with which the launcher refuses the group."""
+        self._error = ""
+        """Why the last `apply` has failed, for users."""
         self._replicas: Sequence[Replica] = ()
         self.endpoints: Sequence[str] = ()
         """The endpoints of the ready replicas that gateways can find."""
@@ -35,18 +44,24 @@ class TaskManager:
         """The status, until something changes: most groups do not change from one round to the next."""
 
     async def apply(self, group: ExecutorGroup) -> None:
-        """Sets the number of replicas. Call it in every round, because an earlier call may have failed."""
+        """Sets the number of replicas. Call it in every round, because an earlier call may have failed.
+
+        Raises `LauncherError`.
+        """
         before = self._wanted, self._executor, self._apps, self._gpus
         self._wanted = group.replicas
         self._executor, self._apps = group.spec.executor, len(group.owners)
         self._gpus = self._launcher.gpus(group.spec)
         if before != (self._wanted, self._executor, self._apps, self._gpus):
             self._status = None
+        self.refusal, self._error = None, ""
         try:
             await self._launcher.apply(group)
-            self.refusal = None
         except GroupRefusedError as error:
             self.refusal = error
+        except LauncherError as error:
+            self._error = str(error)
+            raise
 
     def observe(self, replicas: Sequence[Replica]) -> None:
         """Updates the observed state from the replicas of the group."""
@@ -68,7 +83,8 @@ class TaskManager:
         pending = (
             replica for replica in self._replicas if replica.state in (ReplicaState.STARTING, ReplicaState.FAILED)
         )
-        return self.unreachable or next((replica.description for replica in pending if replica.description), "")
+        descriptions = (replica.description for replica in pending if replica.description)
+        return self._error or self.unreachable or next(descriptions, "")
 
     @property
     def failed_replica(self) -> Replica | None:

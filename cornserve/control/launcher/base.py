@@ -129,6 +129,10 @@ class GroupRefusedError(Exception):
         self.reason = reason
 
 
+class LauncherError(Exception):
+    """The launcher cannot do it now. Another attempt may succeed. The message is for users."""
+
+
 class Launcher(Protocol):
     async def start(self) -> None:
         """Adopts the replicas that run. They keep running until `apply`, `delete` or `prune` stops them."""
@@ -136,11 +140,11 @@ class Launcher(Protocol):
     async def apply(self, group: ExecutorGroup) -> None:
         """Sets the number of replicas of a group: starts, replaces or drains replicas to match it. Idempotent.
 
-        Raises `GroupRefusedError` if the group's settings are wrong.
+        Raises `GroupRefusedError` if the group's settings are wrong, and `LauncherError`.
         """
 
     async def delete(self, key: GroupKey) -> None:
-        """Drains and stops all replicas of a group. Idempotent."""
+        """Drains and stops all replicas of a group. Idempotent. Raises `LauncherError`."""
 
     async def prune(self, keep: set[GroupKey], unreadable: Set[str] = frozenset()) -> None:
         """Deletes all groups that are not in `keep`, including groups that an earlier launcher started.

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
-from cornserve.control.launcher.base import AppOwner, ExecutorGroup, GroupKey
+from cornserve.control.launcher.base import AppOwner, ExecutorGroup, GroupKey, LauncherError
 from cornserve.control.launcher.kubernetes import KubernetesLauncher
 from cornserve.control.launcher.kubernetes.names import COMPONENT, FIELD_MANAGER
 from cornserve.gateway.kubernetes_endpoints import EndpointSliceSource
@@ -27,6 +28,7 @@ from cornserve.kubernetes_resources.labels import COMPONENT_LABEL, EXECUTOR_LABE
 from cornserve.task.spec import ExecutorSpec
 from tests.credentials import CREDENTIALS
 from tests.integration.launcher.cluster_site import cluster_settings
+from tests.kubernetes.api_server_proxy import ApiServerProxy
 from tests.waiting import until
 
 GROUP = ExecutorGroup(ExecutorSpec(executor="echo"), 1)
@@ -261,4 +263,19 @@ async def test_executors_that_may_belong_to_unreadable_apps_are_kept(kube_client
     deployments = (await kube_client.list(DEPLOYMENTS)).items
     replicas = {each["metadata"]["name"]: each["spec"]["replicas"] for each in deployments}
     assert replicas == {**{each.key: 1 for each in kept}, pruned.key: 0}
+    await launcher.close()
+
+
+async def test_an_error_of_the_api_server_names_the_executor(
+    proxied_client: KubeClient, api_server_proxy: ApiServerProxy
+) -> None:
+    launcher = KubernetesLauncher(proxied_client, cluster_settings(proxied_client.namespace), lambda: CREDENTIALS)
+    await launcher.start()
+    await launcher.apply(GROUP)
+    await api_server_proxy.stop()
+
+    with pytest.raises(LauncherError, match=f"cannot apply the executor {GROUP.key}: cannot reach the Kubernetes API"):
+        await launcher.apply(replace(GROUP, replicas=2))
+    with pytest.raises(LauncherError, match=f"cannot end the executor {GROUP.key}: cannot reach the Kubernetes API"):
+        await launcher.prune(set())
     await launcher.close()

@@ -14,7 +14,15 @@ from cornserve.app.spec import AppSpec
 from cornserve.app_host.describe import DescribeApp
 from cornserve.app_host.description import AppDescription
 from cornserve.control.controller import Controller
-from cornserve.control.launcher.base import ExecutorGroup, GroupKey, GroupRefusedError, Replica, ReplicaId, SlotCount
+from cornserve.control.launcher.base import (
+    ExecutorGroup,
+    GroupKey,
+    GroupRefusedError,
+    LauncherError,
+    Replica,
+    ReplicaId,
+    SlotCount,
+)
 from cornserve.control.planning.planner_process import Planner, run_planner
 from cornserve.control.profiling.job import RunProfiler
 from cornserve.control.store.base import APPS, ROUTES, Store
@@ -29,7 +37,7 @@ class FakeLauncher:
         self.groups: dict[GroupKey, ExecutorGroup] = {}
         self.failures = 0
         """Number of the next calls of `apply` that fail."""
-        self.refusal: GroupRefusedError | None = None
+        self.refusal: GroupRefusedError | LauncherError | None = None
         """The error of `apply`."""
         self.slot_count = None if slots is None else SlotCount("CPU slot", slots, slots)
         self.changes: list[tuple[GroupKey, int]] = []

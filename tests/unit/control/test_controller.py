@@ -26,7 +26,7 @@ from cornserve.app.spec import AppSource, AppSpec
 from cornserve.app_host.description import AppDescription
 from cornserve.app_host.errors import AppLoadError
 from cornserve.control.deployment import Deployment
-from cornserve.control.launcher.base import ExecutorGroup, GroupRefusedError
+from cornserve.control.launcher.base import ExecutorGroup, GroupRefusedError, LauncherError
 from cornserve.control.store.base import APPS, ROUTES, AppRecord, Record, StoreUnavailableError
 from cornserve.control.store.config_map_sources import ConfigMapSources
 from cornserve.control.store.sqlite_connection import StoreConnections
@@ -113,6 +113,22 @@ async def test_a_group_that_the_launcher_refuses_is_a_failure_with_its_reason(cl
     async with running_controller(client, launcher):
         status = await client.wait_for_status("echo", lambda status: status.phase is Phase.FAILED)
     assert (status.reason, status.message) == (FailureReason.UNKNOWN_GPU_TYPE, "gpuType 'h100' is unknown")
+
+
+async def test_the_status_has_the_reason_why_a_group_cannot_be_applied(
+    client: StoreClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    launcher = FakeLauncher()
+    launcher.refusal = LauncherError("exceeded quota: count/deployments.apps")
+    await client.deploy("echo", echo("echo"))
+
+    async with running_controller(client, launcher):
+        status = await client.wait_for_status("echo", lambda status: "exceeded quota" in status.message)
+        assert status.phase is Phase.STARTING
+        assert [record.exc_info for record in caplog.records if "exceeded quota" in record.message] == [None]
+
+        launcher.refusal = None
+        await client.wait_until_served("echo")
 
 
 async def test_an_app_whose_executors_gateways_cannot_find_does_not_serve(client: StoreClient) -> None:

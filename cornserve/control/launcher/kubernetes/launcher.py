@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence, Set
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence, Set
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import replace
 
 from cornserve.app.record import ReplicaExit, ReplicaState
-from cornserve.control.launcher.base import ExecutorGroup, GroupKey, GroupRefusedError, Replica, ReplicaId
+from cornserve.control.launcher.base import (
+    ExecutorGroup,
+    GroupKey,
+    GroupRefusedError,
+    LauncherError,
+    Replica,
+    ReplicaId,
+)
 from cornserve.control.launcher.kubernetes.cell_groups import CellGroups
 from cornserve.control.launcher.kubernetes.group_objects import GroupObjects
 from cornserve.control.launcher.kubernetes.loading_progress import LoadingProgress
@@ -89,18 +96,19 @@ class KubernetesLauncher:
 
     async def apply(self, group: ExecutorGroup) -> None:
         manifests = self._cells.render(group)
-        try:
-            await self._objects.apply(manifests)
-        except KubeApiError as error:
-            if not _refuses_object(error):
-                raise
-            raise GroupRefusedError(f"Kubernetes refuses the executor {group.key}: {error}") from error
-        self._observed.set_wanted(group.key, group.replicas)
-        if manifests.pod_group is not None and not self._follows_pod_groups:
-            self._follows_pod_groups = True  # The cluster has PodGroups.
-            self._tasks.append(asyncio.create_task(self._pod_groups.run()))
-            self._restore_later(POD_GROUPS)
-        await self._objects.restore(manifests)
+        with _api_errors(f"cannot apply the executor {group.key}"):
+            try:
+                await self._objects.apply(manifests)
+            except KubeApiError as error:
+                if not _refuses_object(error):
+                    raise
+                raise GroupRefusedError(f"Kubernetes refuses the executor {group.key}: {error}") from error
+            self._observed.set_wanted(group.key, group.replicas)
+            if manifests.pod_group is not None and not self._follows_pod_groups:
+                self._follows_pod_groups = True  # The cluster has PodGroups.
+                self._tasks.append(asyncio.create_task(self._pod_groups.run()))
+                self._restore_later(POD_GROUPS)
+            await self._objects.restore(manifests)
 
     def _restore_later(self, type: ResourceType) -> None:
         """Makes watchers apply all groups again when an object of this type differs from its manifest."""
@@ -108,7 +116,8 @@ class KubernetesLauncher:
 
     async def delete(self, key: GroupKey) -> None:
         self._cells.forget(key)
-        await self._objects.retire(key)
+        with _api_errors(f"cannot end the executor {key}"):
+            await self._objects.retire(key)
         self._observed.set_wanted(key, 0)
         self._observed.forget_exits(key)
 
@@ -163,7 +172,7 @@ class KubernetesLauncher:
                 await self._place_cells()
                 await self._objects.remove_ended()
                 self._errors.clear()
-            except (KubeApiError, GroupRefusedError) as error:
+            except (KubeApiError, LauncherError, GroupRefusedError) as error:
                 self._errors.report(str(error))
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
@@ -190,6 +199,15 @@ class KubernetesLauncher:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._informers.aclose()
+
+
+@contextmanager
+def _api_errors(operation: str) -> Iterator[None]:
+    """Raises errors of the Kubernetes API as `LauncherError`."""
+    try:
+        yield
+    except KubeApiError as error:
+        raise LauncherError(f"{operation}: {error}") from error
 
 
 def _refuses_object(error: KubeApiError) -> bool:
