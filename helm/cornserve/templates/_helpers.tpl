@@ -14,6 +14,12 @@
 {{- printf "%s-%s-%s" .root.Release.Namespace (include "cornserve.fullname" .root) .name -}}
 {{- end -}}
 
+{{/* The base URL of the API in the cluster. */}}
+{{- define "cornserve.url" -}}
+{{- $port := int .Values.gateway.service.port -}}
+http://{{ include "cornserve.fullname" . }}.{{ .Release.Namespace }}.svc{{ if ne $port 80 }}:{{ $port }}{{ end }}/v1
+{{- end -}}
+
 {{/* The labels that select the pods of a component: (dict "root" $ "component" "…"). */}}
 {{- define "cornserve.selectorLabels" -}}
 app.kubernetes.io/name: cornserve

@@ -2,7 +2,7 @@
 {{- define "cornserve.clusterSettings" -}}
 {{- $executors := .Values.executors -}}
 instance: {{ .Release.Name| quote }}
-url: http://{{ include "cornserve.fullname" . }}.{{ .Release.Namespace }}.svc/v1
+url: {{ include "cornserve.url" . }}
 controllerName: {{ include "cornserve.fullname" . }}-controller
 version: {{ .Chart.AppVersion | quote }}
 {{- range $device := list "cpu" "gpu" }}

@@ -50,6 +50,11 @@ def test_all_values_reach_the_controller(tmp_path: Path) -> None:
     assert loaded.pod_annotations == {}
 
 
+@pytest.mark.parametrize(("port", "host"), [(80, "cornserve.team-a.svc"), (8080, "cornserve.team-a.svc:8080")])
+def test_the_url_of_apps_is_that_of_the_service(tmp_path: Path, port: int, host: str) -> None:
+    assert settings(tmp_path, "--set", f"gateway.service.port={port}").url == f"http://{host}/v1"
+
+
 def test_gpu_values_share_memory_through_the_claim_of_the_chart(tmp_path: Path) -> None:
     values = ("--values", CHART / "values-gpu.yaml")
     loaded, manifests = settings(tmp_path, *values), Manifests(render(*values))
