@@ -66,5 +66,6 @@ def _missing(path: str, wanted: Mapping[str, Any], installed: Mapping[str, Any] 
         yield path
     for name, field in wanted.get("properties", {}).items():
         yield from _missing(f"{path}.{name}", field, installed.get("properties", {}).get(name))
-    if "items" in wanted:
-        yield from _missing(f"{path}[]", wanted["items"], installed.get("items"))
+    for keyword, part in (("items", f"{path}[]"), ("additionalProperties", f"{path}.NAME")):
+        if keyword in wanted:
+            yield from _missing(part, wanted[keyword], installed.get(keyword))

@@ -313,6 +313,14 @@ def test_an_older_crd_is_refused_with_the_missing_fields(document: Json, field: 
         check_schemas(document)
 
 
+def test_an_older_crd_is_refused_also_for_a_field_in_a_map(document: Json) -> None:
+    spec = document["components"]["schemas"]["ai.cornserve.v1alpha1.App"]["properties"]["spec"]
+    del spec["properties"]["plan"]["properties"]["options"]["additionalProperties"]["properties"]["gpuType"]
+
+    with pytest.raises(OutdatedCrdError, match=r"it lacks spec\.plan\.options\.NAME\.gpuType, which"):
+        check_schemas(document)
+
+
 def test_a_newer_crd_is_accepted(document: Json) -> None:
     spec = document["components"]["schemas"]["ai.cornserve.v1alpha1.App"]["properties"]["spec"]
     spec["properties"]["newField"] = {"type": "string"}
