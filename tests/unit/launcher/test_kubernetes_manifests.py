@@ -272,6 +272,22 @@ class TestStorage:
         assert ExecutorSpec.model_validate_json(option(container, "--spec")) == LLM
 
 
+    def test_a_download_has_the_cpu_and_the_memory_of_the_executor(self) -> None:
+        storage = ModelStorage.model_validate({"download": {"cache_claim_name": "cache"}})
+        gpu = {"image": "registry/gpu:1", "resources": {"requests": {"cpu": "2", "memory": "16Gi"}}}
+
+        def resources(**template: Any) -> Any:
+            group = ExecutorGroup(LLM, 1, PodSettings(storage=storage, template={"spec": template}))
+            [download] = pod(group, gpu=gpu)["initContainers"]
+            return download["resources"]
+
+        smaller = {"name": "executor", "resources": {"requests": {"memory": "8Gi"}}}
+        own = {"name": "download", "resources": {"limits": {"memory": "1Gi"}}}
+        assert resources() == {"requests": {"cpu": "2", "memory": "16Gi"}}
+        assert resources(containers=[smaller]) == {"requests": {"cpu": "2", "memory": "8Gi"}}
+        assert resources(initContainers=[own]) == own["resources"]
+
+
 class TestPodTemplate:
     def rendered(self, template: dict[str, Any]) -> dict[str, Any]:
         group = ExecutorGroup(LLM, 1, PodSettings(template=template))

@@ -23,7 +23,7 @@ from cornserve.control.launcher.kubernetes.names import (
     RETIRED_ANNOTATION,
     object_name,
 )
-from cornserve.control.launcher.kubernetes.pod_template import render_pod
+from cornserve.control.launcher.kubernetes.pod_template import render_pod, with_download_resources
 from cornserve.control.launcher.kubernetes.settings import ClusterSettings
 from cornserve.kubernetes.resources import (
     APPS,
@@ -185,7 +185,7 @@ def _deployment_spec(group: ExecutorGroup, settings: ClusterSettings, avoided: C
             "type": "RollingUpdate",
             "rollingUpdate": {"maxSurge": device.max_surge, "maxUnavailable": device.max_unavailable},
         },
-        "template": avoid_nodes(template, avoided),
+        "template": avoid_nodes(with_download_resources(template), avoided),
     }
 
 

@@ -194,6 +194,25 @@ def _downloads(group: ExecutorGroup, settings: ClusterSettings) -> list[JsonObje
     ]
 
 
+def with_download_resources(template: JsonObject) -> JsonObject:
+    """Gives the download the CPU and the memory of the executor, unless it has its own resources.
+
+    Quotas may require them, and the pod needs no more: containers that run one after the other share the largest.
+    """
+    spec = template["spec"]
+    resources = next(each.get("resources") for each in spec["containers"] if each["name"] == CONTAINER)
+    shared = {
+        field: {name: amount for name, amount in amounts.items() if "/" not in name}  # without devices
+        for field, amounts in (resources.items() if isinstance(resources, dict) else ())
+        if isinstance(amounts, dict)
+    }
+    containers = [
+        {"resources": _present(shared), **each} if each["name"] == DOWNLOAD_CONTAINER else each
+        for each in spec.get("initContainers") or ()
+    ]
+    return {**template, "spec": {**spec, "initContainers": containers}} if containers else template
+
+
 def _common_mounts() -> list[JsonObject]:
     return [{"name": "tmp", "mountPath": "/tmp"}, {"name": "home", "mountPath": str(HOME_DIR)}]
 
