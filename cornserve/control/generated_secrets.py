@@ -58,11 +58,14 @@ async def _fill(options: argparse.Namespace) -> None:
 
 
 async def _fill_secret(client: KubeClient, name: str, missing: Callable[[Data], Data]) -> None:
-    found = (await client.get(SECRETS, name)).get("data") or {}
+    secret = await client.get(SECRETS, name)
+    found = secret.get("data") or {}
     added = missing({key: b64decode(value).decode() for key, value in found.items()})
     if added:
         data = {key: b64encode(value.encode()).decode() for key, value in added.items()}
-        await client.merge_patch(SECRETS, name, {"data": data})
+        # Fails if the Job of another revision has filled the Secret meanwhile: pods may use its values already.
+        version = {"resourceVersion": secret["metadata"]["resourceVersion"]}
+        await client.merge_patch(SECRETS, name, {"metadata": version, "data": data})
     print(f"{name}: created {', '.join(added) or 'nothing'}")
 
 

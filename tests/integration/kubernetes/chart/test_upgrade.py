@@ -147,6 +147,32 @@ def test_a_given_instance_secret_restarts_gateways_and_executors(
         assert pod_annotations(before, deployment) != pod_annotations(after, deployment)
 
 
+def test_a_job_keeps_what_the_job_of_another_revision_has_added_meanwhile(
+    api_server: ApiServer,
+    kube_namespace: str,
+    kubeconfig: Path,
+    data: Callable[[str], dict[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = f"/api/v1/namespaces/{kube_namespace}/secrets"
+    secret = api_server.request("POST", path, {"metadata": {"name": "cornserve-instance"}})
+    value = "a1" * 32
+
+    def add_before(current: generated_secrets.Data) -> generated_secrets.Data:
+        if not current:
+            encoded = base64.b64encode(value.encode()).decode()
+            api_server.request("PUT", f"{path}/cornserve-instance", {**secret, "data": {"secret": encoded}})
+        return instance_data(current)
+
+    instance_data = generated_secrets.instance_data
+    monkeypatch.setattr(generated_secrets, "instance_data", add_before)
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+    monkeypatch.setattr("sys.argv", ["generated_secrets", "--instance=cornserve-instance"])
+
+    assert [generated_secrets.main() for _ in range(2)] == [1, 0]  # Kubernetes starts a container that has failed again
+    assert data("cornserve-instance") == {"secret": value}
+
+
 def test_the_job_reads_only_the_secrets_that_it_fills() -> None:
     given = "instanceSecret.existingSecret=a,access.existingSecret=b"
     every, none = Manifests(render()), Manifests(render("--set", given))
