@@ -19,7 +19,7 @@ COMMON = {"app.kubernetes.io/name": "cornserve", "app.kubernetes.io/instance": "
 PODS = {
     **{
         component: {**COMMON, "app.kubernetes.io/component": component}
-        for component in ("gateway", "controller", "profiler", "test")
+        for component in ("gateway", "controller", "profiler", "test", "secrets")
     },
     "executor": {"app.kubernetes.io/instance": "cornserve", "cornserve.ai/executor": "llm-1"},
     "client": {"role": "client"},
@@ -79,7 +79,7 @@ def permits(rules: list[dict[str, Any]] | None, peers: str, other: str, port: in
 
 def connections(manifests: Manifests) -> Iterator[tuple[str, str, int]]:
     for source in PODS:
-        for target in ("gateway", "controller", "executor", "profiler", "test"):
+        for target in ("gateway", "controller", "executor", "profiler", "test", "secrets"):
             for port in (8000, 9000, 9002, 9100, *UCX_EDGES):
                 if permits(rules(manifests, source, "Egress"), "to", target, port) and permits(
                     rules(manifests, target, "Ingress"), "from", source, port
@@ -102,7 +102,14 @@ def test_executors_with_ucx_reach_one_another_at_its_ports() -> None:
 
 @pytest.mark.parametrize(
     ("pod", "has_api_server"),
-    [("gateway", True), ("controller", True), ("executor", False), ("profiler", False), ("test", False)],
+    [
+        ("gateway", True),
+        ("controller", True),
+        ("secrets", True),
+        ("executor", False),
+        ("profiler", False),
+        ("test", False),
+    ],
 )
 def test_restricted_pods_reach_dns_the_public_internet_and_the_api_server_if_they_use_it(
     manifests: Manifests, pod: str, has_api_server: bool
