@@ -16,6 +16,11 @@ def pod_endpoint(address: str, port: int) -> str:
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
+def has_ended(pod: JsonObject) -> bool:
+    """Returns whether the pod has ended for good, such as an evicted one. Kubernetes replaces and keeps it."""
+    return (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded")
+
+
 def is_pod_ready(pod: JsonObject) -> bool:
     """Returns whether the pod is ready and does not end."""
     return find_condition(pod, "Ready").get("status") == "True" and not pod["metadata"].get("deletionTimestamp")

@@ -10,6 +10,7 @@ from typing import TypeVar
 from cornserve.cli.cluster_doctor.permissions import NEEDED, Permission
 from cornserve.kubernetes.client import KubeClient
 from cornserve.kubernetes.errors import KubeForbiddenError, KubeNotFoundError, KubeUnknownTypeError
+from cornserve.kubernetes.pods import has_ended
 from cornserve.kubernetes.resources import (
     APPS,
     CONFIG_MAPS,
@@ -95,8 +96,9 @@ class ClusterFacts:
         )
 
     def component(self, name: str) -> list[JsonObject]:
-        """Returns the pods of a component."""
-        return [pod for pod in self.pods or () if pod["metadata"]["labels"].get(COMPONENT_LABEL) == name]
+        """Returns the pods of a component, without those that have ended: others have replaced them."""
+        pods = (pod for pod in self.pods or () if not has_ended(pod))
+        return [pod for pod in pods if pod["metadata"]["labels"].get(COMPONENT_LABEL) == name]
 
 
 async def _missing_permissions(client: KubeClient) -> list[Permission]:

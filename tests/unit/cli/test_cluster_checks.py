@@ -107,6 +107,13 @@ def test_an_image_that_cannot_be_pulled_is_reported_with_a_remedy() -> None:
     assert [some.ok, some.is_essential, none.is_essential] == [False, False, True]
 
 
+def test_pods_that_a_node_has_evicted_are_not_missing() -> None:
+    evicted = {"metadata": pod("executor", "old")["metadata"], "status": {"phase": "Failed", "reason": "Evicted"}}
+    result = executor_check(replace(NOTHING, pods=[evicted, pod("executor")]))
+
+    assert (result.ok, result.found) == (True, "1 of 1 pods ready")
+
+
 def test_an_executor_that_crashes_is_reported_with_the_commands_that_show_why() -> None:
     crashed = {"reason": "CrashLoopBackOff", "message": "back-off 10s"}
     executor = pod("executor", "llm-1-x", ready=False, exit_code=3, waiting=crashed)

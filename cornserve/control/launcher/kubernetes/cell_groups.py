@@ -10,9 +10,9 @@ from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Replica
 from cornserve.control.launcher.kubernetes.cells import CellPlacement
 from cornserve.control.launcher.kubernetes.manifests import GroupManifests, render_group
 from cornserve.control.launcher.kubernetes.names import AVOIDED_NODES_ANNOTATION, CELL_LABEL
-from cornserve.control.launcher.kubernetes.pod_observation import has_ended
 from cornserve.control.launcher.kubernetes.settings import ClusterSettings
 from cornserve.kubernetes.informer import Informer
+from cornserve.kubernetes.pods import has_ended
 from cornserve.kubernetes.resources import JsonObject
 from cornserve.kubernetes_resources.replica_reason import ReplicaReason
 

@@ -11,10 +11,10 @@ from cornserve.control.launcher.kubernetes.manifests import GroupManifests
 from cornserve.control.launcher.kubernetes.names import HASH_ANNOTATION, RETIRED_ANNOTATION
 from cornserve.control.launcher.kubernetes.newest_objects import NewestObjects
 from cornserve.control.launcher.kubernetes.owned_objects import OwnedObjects
-from cornserve.control.launcher.kubernetes.pod_observation import has_ended
 from cornserve.kubernetes.client import KubeClient
 from cornserve.kubernetes.errors import KubeNotFoundError
 from cornserve.kubernetes.informer import Informer
+from cornserve.kubernetes.pods import has_ended
 from cornserve.kubernetes.resources import DEPLOYMENTS, JsonObject
 from cornserve.kubernetes_resources.labels import EXECUTOR_LABEL
 

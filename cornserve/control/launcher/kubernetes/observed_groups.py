@@ -12,14 +12,9 @@ from cornserve.app.record import MAX_EXITS, ReplicaExit, ReplicaState
 from cornserve.concurrency import Broadcast
 from cornserve.control.launcher.base import GroupKey, Replica, ReplicaId
 from cornserve.control.launcher.kubernetes.names import RETIRED_ANNOTATION
-from cornserve.control.launcher.kubernetes.pod_observation import (
-    has_ended,
-    is_terminating,
-    observe_exit,
-    observe_pod,
-)
+from cornserve.control.launcher.kubernetes.pod_observation import is_terminating, observe_exit, observe_pod
 from cornserve.kubernetes.informer import Informer
-from cornserve.kubernetes.pods import find_condition
+from cornserve.kubernetes.pods import find_condition, has_ended
 from cornserve.kubernetes_resources.labels import EXECUTOR_LABEL
 from cornserve.kubernetes_resources.replica_reason import ReplicaReason
 

@@ -13,7 +13,7 @@ from cornserve.control.launcher.kubernetes.names import CONTAINER, DOWNLOAD_CONT
 from cornserve.control.launcher.kubernetes.start_times import describe_start
 from cornserve.control.launcher.log_excerpts import cut_line, find_error
 from cornserve.exit_status import CANNOT_START
-from cornserve.kubernetes.pods import find_condition, pod_endpoint
+from cornserve.kubernetes.pods import find_condition, has_ended, pod_endpoint
 from cornserve.kubernetes.resources import JsonObject
 from cornserve.kubernetes_resources.labels import EXECUTOR_LABEL
 from cornserve.kubernetes_resources.replica_reason import ReplicaReason
@@ -59,11 +59,6 @@ def parse_replica_id(replica: ReplicaId) -> tuple[str, int]:
     """Returns the name of the pod and the number of earlier runs of its container."""
     pod, _, restarts = replica.partition(".")
     return pod, int(restarts) if restarts.isascii() and restarts.isdigit() else 0
-
-
-def has_ended(pod: JsonObject) -> bool:
-    """Whether the pod has ended for good, for example because its node evicted it. Another pod replaces it."""
-    return pod.get("status", {}).get("phase") in ("Failed", "Succeeded")
 
 
 def is_unschedulable(pod: JsonObject) -> bool:
