@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
@@ -11,6 +10,7 @@ from typing import Any, Self
 
 from cornserve.kubernetes.apply_patch import APPLY, to_yaml
 from cornserve.kubernetes.configuration import load_access
+from cornserve.kubernetes.errors import parse_object
 from cornserve.kubernetes.pages import ObjectList, Parameters, read_pages
 from cornserve.kubernetes.port_forward import PodPortConnection, open_pod_port
 from cornserve.kubernetes.resources import PODS, JsonObject, ResourceType, group_path
@@ -270,9 +270,7 @@ class KubeClient:
             method, path, parameters=_given(parameters or {}), body=body, content_type=content_type
         ) as response:
             with self._transport.connection_errors():
-                content = await response.read()
-        parsed: JsonObject = json.loads(content)
-        return parsed
+                return parse_object(self.host, await response.read())
 
 
 def _given(parameters: Parameters) -> dict[str, str]:

@@ -101,6 +101,18 @@ def unreachable_error(host: str, error: Exception) -> KubeUnavailableError:
     return KubeUnavailableError(0, "Unreachable", f"cannot reach the Kubernetes API server {host}: {reason}")
 
 
+def parse_object(host: str, content: bytes) -> JsonObject:
+    """Returns the object in a response. Raises `KubeUnavailableError` for others, such as the page of a proxy."""
+    try:
+        parsed = json.loads(content)
+    except ValueError:
+        parsed = None
+    if not isinstance(parsed, dict):
+        message = f"the Kubernetes API server {host} has sent no JSON object: does a proxy answer in its place?"
+        raise KubeUnavailableError(0, "InvalidResponse", message)
+    return parsed
+
+
 def response_error(status: int, body: bytes) -> KubeApiError:
     """Returns the error of a response. The body is a `Status` object, or text if no handler has the path."""
     try:

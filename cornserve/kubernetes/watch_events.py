@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cornserve.kubernetes.errors import status_error
+from cornserve.kubernetes.errors import parse_object, status_error
 from cornserve.kubernetes.resources import JsonObject
 from cornserve.kubernetes.transport import KubeTransport
 
@@ -39,7 +38,7 @@ async def read_events(response: ClientResponse, transport: KubeTransport) -> Asy
             line = await response.content.readline()
         if not line:
             return
-        event = json.loads(line)
+        event = parse_object(transport.host, line)
         if event["type"] == "ERROR":
             raise status_error(event["object"])
         yield WatchEvent(event["type"], event["object"])
