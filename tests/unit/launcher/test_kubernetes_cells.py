@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from cornserve.control.launcher.base import AppOwner, ExecutorGroup, GroupKey
+from cornserve.control.launcher.base import AppOwner, ExecutorCell, ExecutorGroup, GroupKey
 from cornserve.control.launcher.kubernetes import ClusterSettings
 from cornserve.control.launcher.kubernetes.cell_groups import CellGroups
 from cornserve.control.launcher.kubernetes.cells import CellPlacement, avoid_nodes
@@ -127,6 +128,26 @@ def cell_groups() -> CellGroups:
     devices = {"cpu": {"image": "registry/cpu:1"}, "gpu": {"image": "registry/gpu:1"}}
     settings = ClusterSettings.model_validate({"instance": "cs", "secretName": "cs-secret", **devices})
     return CellGroups(settings, cast(Informer, SimpleNamespace(objects={})))
+
+
+def test_groups_of_a_cell_are_applied_again_as_they_are_then() -> None:
+    groups, cell = cell_groups(), ExecutorCell("c", 3)
+    applied = [ExecutorGroup(ExecutorSpec(executor=name), 1, cell=cell) for name in ("a", "b", "c")]
+    pods: dict[str, Any] = {}
+    for group, node in zip(applied, ("node-1", "", ""), strict=True):
+        groups.render(group)
+        pods[group.key] = pod(group.key, node)
+        pods[group.key]["metadata"]["labels"]["cornserve.ai/cell"] = "c"
+    for now in (0, 60):
+        groups.update(pods, now)
+
+    pending = groups.pending()
+    first = next(pending)
+    removed, changed = (group for group in applied if group is not first)
+    groups.forget(removed.key)
+    groups.render(replace(changed, replicas=2))
+
+    assert [group.replicas for group in pending] == [2]
 
 
 def test_a_group_is_rendered_again_only_if_it_has_changed() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Replica
@@ -69,16 +69,21 @@ class CellGroups:
             if not any(other == name for other, _ in self._groups.values()):
                 del self._cells[name]
 
-    def update(self, pods: Mapping[str, JsonObject], now: float) -> list[ExecutorGroup]:
-        """Observes the pods. Returns the groups that must be applied again; call `mark_applied` for each."""
+    def update(self, pods: Mapping[str, JsonObject], now: float) -> None:
+        """Observes the pods."""
         if not self._cells:
-            return []
+            return
         by_cell = defaultdict[str, list[JsonObject]](list)
         for pod in (pod for pod in pods.values() if not has_ended(pod)):
             by_cell[pod["metadata"]["labels"].get(CELL_LABEL, "")].append(pod)
         changed = {name for name, cell in self._cells.items() if cell.update(by_cell[name], now)}
         self._pending |= {key for key, (name, _) in self._groups.items() if name in changed}
-        return [self._groups[key][1] for key in self._pending]
+
+    def pending(self) -> Iterator[ExecutorGroup]:
+        """Yields the groups that must be applied again, each as it was rendered last; call `mark_applied` for each."""
+        for key in list(self._pending):
+            if key in self._pending:  # It may have been removed meanwhile.
+                yield self._groups[key][1]
 
     def mark_applied(self, key: GroupKey) -> None:
         self._pending.discard(key)

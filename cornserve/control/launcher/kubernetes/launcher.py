@@ -188,7 +188,8 @@ class KubernetesLauncher:
 
     async def _place_cells(self) -> None:
         """Releases cells that cannot be placed, and starts further attempts."""
-        for group in self._cells.update(self._pods.objects, asyncio.get_running_loop().time()):
+        self._cells.update(self._pods.objects, asyncio.get_running_loop().time())
+        for group in self._cells.pending():
             await self.apply(group)
             self._cells.mark_applied(group.key)
             self._observed.changes.notify()
