@@ -336,6 +336,8 @@ class TestPodTemplate:
         [
             ({"containers": []}, "containers: is not a field of a pod template"),
             ({"spec": []}, "spec must be an object"),
+            ({"metadata": "a"}, "metadata must be an object, not 'a'"),
+            ({"metadata": {"labels": ["a"]}}, "metadata.labels must be an object"),
             ({"spec": {"containers": {}}}, "spec.containers must be a list"),
             ({"spec": {"containers": [{"image": "a"}]}}, "an element of containers has no name"),
             ({"spec": {"restartPolicy": "Never"}}, "spec.restartPolicy cannot be changed"),

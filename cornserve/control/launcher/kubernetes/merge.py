@@ -60,6 +60,9 @@ def _check(changes: Mapping[str, Any]) -> None:
         raise GroupRefusedError(
             f"podTemplate: {', '.join(unknown)}: is not a field of a pod template: give metadata or spec"
         )
+    if (metadata := changes.get("metadata")) is not None:
+        labels = _object(metadata, "metadata").get("labels")
+        _object({} if labels is None else labels, "metadata.labels")
     spec = _object(changes.get("spec", {}), "spec")
     if refused := [name for name in _REFUSED_POD_FIELDS if name in spec]:
         raise GroupRefusedError(f"podTemplate: spec.{refused[0]} cannot be changed: remove it")
