@@ -27,13 +27,14 @@ from cornserve.control.store.sqlite_mirror import StoreMirror
 from cornserve.gateway_reader import instance_gateways
 from cornserve.heartbeat import start_heartbeats
 from cornserve.home import PRIVATE_UMASK, Home
-from cornserve.instance_secret import InstanceSecret
+from cornserve.instance_secret import InstanceSecret, InstanceSecretError
 from cornserve.limits import LimitError, Limits
 from cornserve.observe import logs
 from cornserve.observe.decision_file import write_decisions
 from cornserve.observe.metrics_server import start_metrics_server
 from cornserve.pull_protocol import PullProtocol
 from cornserve.signals import stop_signals
+from cornserve.wire.credentials import TlsFilesError
 
 log = logging.getLogger("cornserve.controller")
 
@@ -82,9 +83,10 @@ def _run_in_pod(options: argparse.Namespace, limits: Limits) -> int:
     run = run_cluster_controller(
         options.cluster_settings, limits, secret=secret, tls=options.tls, health_port=options.health_port
     )
+    errors = (ClusterSettingsError, KubeConfigError, KubeApiError, OutdatedCrdError)
     try:
         asyncio.run(run)
-    except (ClusterSettingsError, KubeConfigError, KubeApiError, OutdatedCrdError) as error:
+    except (*errors, InstanceSecretError, TlsFilesError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0

@@ -107,8 +107,12 @@ async def _respond_ok(request: web.Request) -> web.Response:
 async def run_cluster_controller(
     settings_file: Path, limits: Limits, *, secret: Path, tls: Path | None, health_port: int
 ) -> None:
-    """Runs until a stop signal. Raises `ClusterSettingsError`, `OutdatedCrdError`, `KubeApiError`."""
+    """Runs until a stop signal.
+
+    Raises `ClusterSettingsError`, `InstanceSecretError`, `TlsFilesError`, `OutdatedCrdError`, `KubeApiError`.
+    """
     settings = ClusterSettings.load(settings_file)
+    ConnectionCredentials.load(secret, tls)  # A controller that cannot use them must not lead.
     async with KubeClient.connect(field_manager=FIELD_MANAGER) as client:
         check_schemas(await client.openapi(APPS.api_version))
         await ClusterController(client, settings, limits, secret, tls).run(health_port)

@@ -91,6 +91,18 @@ def test_a_host_path_is_the_directory_of_the_namespace(tmp_path: Path, path: str
     assert settings(tmp_path, "--set", options).shared_memory == HostPathSharedMemory(type="hostPath", path=expected)
 
 
+def test_a_controller_without_a_secret_ends_with_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(Manifests(render()).get("ConfigMap", "cornserve-cluster-settings")["data"]["settings.yaml"])
+
+    secret = tmp_path / "secret"
+    command = [sys.executable, "-m", "cornserve.control", "--kubernetes", f"--cluster-settings={file}"]
+    result = subprocess.run([*command, f"--secret={secret}"], capture_output=True, text=True, check=False)
+
+    assert result.returncode == 1
+    assert result.stderr == f"cannot read the instance's secret {secret}: No such file or directory\n"
+
+
 @pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=pytest.mark.slow)])
 def test_a_controller_ends_with_one_line_if_no_pod_could_be_replaced(tmp_path: Path, device: str) -> None:
     config_map = Manifests(render()).get("ConfigMap", "cornserve-cluster-settings")
