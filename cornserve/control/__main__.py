@@ -76,6 +76,7 @@ def _run_in_pod(options: argparse.Namespace, limits: Limits) -> int:
     # They load the client of Kubernetes.
     from cornserve.control.cluster_controller import run_cluster_controller
     from cornserve.control.launcher.kubernetes.settings import ClusterSettingsError
+    from cornserve.control.single_installation import SecondInstallationError
     from cornserve.kubernetes.errors import KubeApiError, KubeConfigError
     from cornserve.kubernetes_resources.schema_check import OutdatedCrdError
 
@@ -83,7 +84,7 @@ def _run_in_pod(options: argparse.Namespace, limits: Limits) -> int:
     run = run_cluster_controller(
         options.cluster_settings, limits, secret=secret, tls=options.tls, health_port=options.health_port
     )
-    errors = (ClusterSettingsError, KubeConfigError, KubeApiError, OutdatedCrdError)
+    errors = (ClusterSettingsError, KubeConfigError, KubeApiError, OutdatedCrdError, SecondInstallationError)
     try:
         asyncio.run(run)
     except (*errors, InstanceSecretError, TlsFilesError) as error:

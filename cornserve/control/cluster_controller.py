@@ -23,6 +23,7 @@ from cornserve.control.launcher.kubernetes.launcher import KubernetesLauncher
 from cornserve.control.launcher.kubernetes.names import FIELD_MANAGER
 from cornserve.control.launcher.kubernetes.settings import ClusterSettings
 from cornserve.control.profiling.cluster_job import ClusterProfiler
+from cornserve.control.single_installation import check_single_installation
 from cornserve.control.store.config_map_sources import ConfigMapSources
 from cornserve.control.store.kubernetes import SPEC_MANAGER, KubernetesStore
 from cornserve.control.store.kubernetes_records import record_codecs
@@ -109,10 +110,12 @@ async def run_cluster_controller(
 ) -> None:
     """Runs until a stop signal.
 
-    Raises `ClusterSettingsError`, `InstanceSecretError`, `TlsFilesError`, `OutdatedCrdError`, `KubeApiError`.
+    Raises `ClusterSettingsError`, `InstanceSecretError`, `TlsFilesError`, `OutdatedCrdError`,
+    `SecondInstallationError`, `KubeApiError`.
     """
     settings = ClusterSettings.load(settings_file)
     ConnectionCredentials.load(secret, tls)  # A controller that cannot use them must not lead.
     async with KubeClient.connect(field_manager=FIELD_MANAGER) as client:
         check_schemas(await client.openapi(APPS.api_version))
+        await check_single_installation(client, settings.instance)
         await ClusterController(client, settings, limits, secret, tls).run(health_port)
