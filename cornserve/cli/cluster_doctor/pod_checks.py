@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from cornserve.cli.check_result import CheckResult
 from cornserve.cli.cluster_doctor.facts import ClusterFacts
+from cornserve.cli.cluster_doctor.resource_checks import cluster_settings
 from cornserve.kubernetes.endpoint_slices import has_ready_endpoint
 from cornserve.kubernetes.pods import is_pod_ready, pod_problem
 from cornserve.kubernetes.resources import JsonObject
@@ -87,9 +88,10 @@ def _pods_result(facts: ClusterFacts, name: str, pods: list[JsonObject], *, is_e
 
 def leader_check(facts: ClusterFacts, now: datetime | None = None) -> CheckResult:
     """Checks that one of the controllers leads."""
-    if facts.leases is None:
-        return CheckResult("leader", True, "unknown: you may not list Leases")
-    lease = next((lease for lease in facts.leases if lease["metadata"]["name"].endswith("-controller")), None)
+    if facts.leases is None or facts.settings is None:
+        return CheckResult("leader", True, "unknown: you may not list Leases and ConfigMaps")
+    name = f"{cluster_settings(facts).get('instance')}-controller"
+    lease = next((lease for lease in facts.leases if lease["metadata"]["name"] == name), None)
     holder = lease and lease["spec"].get("holderIdentity")
     remedy = (
         f"apps are not deployed until a controller leads: see `kubectl logs -l {COMPONENT_LABEL}=controller "

@@ -126,9 +126,11 @@ def test_an_executor_that_crashes_is_reported_with_the_commands_that_show_why() 
 
 def test_a_lease_that_is_not_renewed_has_no_leader() -> None:
     now = datetime(2026, 11, 22, 12, 0, 40, tzinfo=UTC)
-    current = leader_check(replace(NOTHING, leases=[lease("controller-1", "2026-11-22T12:00:30.5Z")]), now)
-    old = leader_check(replace(NOTHING, leases=[lease("controller-1", "2026-11-22T12:00:00Z")]), now)
-    released = leader_check(replace(NOTHING, leases=[lease("", "2026-11-22T12:00:30Z")]), now)
+    foreign = {"metadata": {"name": "ingress-controller"}, "spec": {"holderIdentity": "ingress-1"}}
+    installed = replace(NOTHING, settings=settings("instance: release"))
+    current = leader_check(replace(installed, leases=[foreign, lease("controller-1", "2026-11-22T12:00:30.5Z")]), now)
+    old = leader_check(replace(installed, leases=[lease("controller-1", "2026-11-22T12:00:00Z")]), now)
+    released = leader_check(replace(installed, leases=[lease("", "2026-11-22T12:00:30Z")]), now)
 
     assert (current.ok, current.found) == (True, "controller-1")
     assert (old.ok, old.found) == (False, "controller-1 has not renewed its Lease for 40 s")
