@@ -79,6 +79,10 @@ class TestScaling:
         assert strategy() == {"maxSurge": 1, "maxUnavailable": 0}
         assert strategy(gpu=device) == {"maxSurge": 0, "maxUnavailable": 1}
 
+    def test_a_roll_out_has_failed_only_after_the_time_to_load_a_model(self) -> None:
+        spec = render_group(ExecutorGroup(LLM, 1), settings(startSeconds=7200)).deployment["spec"]
+        assert spec["progressDeadlineSeconds"] > 7200
+
 
 class TestOwners:
     def owners(self, manifests: GroupManifests) -> list[list[dict[str, Any]]]:
@@ -270,7 +274,6 @@ class TestStorage:
         assert "HF_HUB_OFFLINE" not in downloading
         assert environment["HF_HOME"] == downloading["HF_HOME"]
         assert ExecutorSpec.model_validate_json(option(container, "--spec")) == LLM
-
 
     def test_a_download_has_the_cpu_and_the_memory_of_the_executor(self) -> None:
         storage = ModelStorage.model_validate({"download": {"cache_claim_name": "cache"}})

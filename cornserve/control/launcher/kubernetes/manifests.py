@@ -43,6 +43,9 @@ from cornserve.kubernetes_resources.labels import (
     VERSION_LABEL,
 )
 
+IMAGE_SECONDS = 1200
+"""Time to pull an image, for the deadline after which `kubectl rollout status` reports that a roll-out has failed."""
+
 
 @dataclass(frozen=True, slots=True)
 class GroupManifests:
@@ -180,6 +183,7 @@ def _deployment_spec(group: ExecutorGroup, settings: ClusterSettings, avoided: C
     template = merge_pod_template(render_pod(group, labels, settings), group.pod.template)
     return {
         "revisionHistoryLimit": 1,
+        "progressDeadlineSeconds": settings.start_seconds + IMAGE_SECONDS,
         "selector": {"matchLabels": _selector(group, settings)},
         "strategy": {
             "type": "RollingUpdate",
