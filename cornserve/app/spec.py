@@ -73,7 +73,8 @@ class AppModel(SpecModel):
     """The frames and sizes in which the model receives media, unless a request sets others. Apps with different ones
     share executors."""
     storage: ModelStorage | None = None
-    """The location of the model's files: exactly one of the fields. Without it, executors download the model."""
+    """The location of the model's files: exactly one of the fields. Without it, executors download the model. Only
+    `download` applies to the drawer as well."""
     shares: dict[str, Weight] | None = Field(default=None, min_length=1, max_length=MAX_PATHS)
     """Integer weights of the requests that the paths of the model's family receive, by path name. By default, the first
     path receives all requests."""

@@ -10,7 +10,7 @@ from math import ceil
 
 from cornserve.app.plan import AppPlan
 from cornserve.app.plan_resolution import by_executor
-from cornserve.app.settings import ALL_EXECUTORS, GpuTypeName
+from cornserve.app.settings import ALL_EXECUTORS, GpuTypeName, ModelStorage
 from cornserve.app.spec import AppSpec
 from cornserve.control.launcher.base import AppOwner, ExecutorCell, ExecutorGroup, GroupKey, PodSettings
 from cornserve.task.spec import ExecutorSpec
@@ -108,8 +108,16 @@ def _pod(spec: ExecutorSpec, app: AppSpec, planned: GpuTypeName | None) -> PodSe
     return PodSettings(
         template=templates.get(spec.executor) or templates.get(ALL_EXECUTORS) or {},
         gpu_type=(planned or app.gpu_type_of(spec.executor)) if spec.gpus else None,
-        storage=None if app.model is None else app.model.storage,
+        storage=_storage(spec, app),
     )
+
+
+def _storage(spec: ExecutorSpec, app: AppSpec) -> ModelStorage | None:
+    """Returns the storage of the files of the executor's model: a volume has those of the app's model only."""
+    if app.model is None or app.model.storage is None:
+        return None
+    is_drawer = app.model.drawer is not None and spec.config.get("model_id") == app.model.drawer
+    return None if is_drawer and app.model.storage.download is None else app.model.storage
 
 
 def merge_groups(groups: Iterable[ExecutorGroup]) -> dict[GroupKey, ExecutorGroup]:

@@ -64,6 +64,20 @@ def test_apps_with_different_types_of_gpus_share_executors_without_gpus() -> Non
     assert group(executors=[{"name": "*", "gpu_type": "l4"}]).key == group().key
 
 
+@pytest.mark.parametrize(
+    ("storage", "drawer_has_it"),
+    [({"persistent_volume_claim": {"claim_name": "a"}}, False), ({"download": {"cache_claim_name": "a"}}, True)],
+)
+def test_the_volume_of_a_model_is_not_that_of_its_drawer(storage: Any, drawer_has_it: bool) -> None:
+    app = AppSpec(model=AppModel(id="a/b", drawer="c/d", storage=storage))
+    drawer = ExecutorSpec(executor="image_generator", config={"model_id": "c/d"})
+
+    [chat, image] = (app_group(spec, app, AppOwner("app", "uid")).pod.storage for spec in (ENCODER, drawer))
+
+    assert chat is not None
+    assert image == (chat if drawer_has_it else None)
+
+
 def test_a_restart_makes_another_group() -> None:
     assert group(restart=Restart(id="1")).key != group().key
 
