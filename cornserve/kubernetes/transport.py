@@ -171,12 +171,13 @@ class KubeTransport:
         async with self._reloading:
             if self._access is refused:
                 try:
-                    self._access = await self._load()
+                    access = await self._load()
+                    rest = _rest_client(access)
                 except KubeConfigError as error:
                     log.warning("cannot read the credentials again: %s", error)
                     return False
-                await self._retire(self._rest)
-                self._rest = _rest_client(self._access)
+                retired, self._access, self._rest = self._rest, access, rest
+                await self._retire(retired)
         return True
 
     async def _retire(self, rest: ApiServerClient) -> None:
@@ -207,9 +208,14 @@ def websocket_timeout() -> ClientTimeout:
 
 
 def _rest_client(access: ClusterAccess) -> ApiServerClient:
+    """Raises `KubeConfigError` if the certificates or the key cannot be used."""
     from cornserve.kubernetes.connections import ApiServerClient
 
-    return ApiServerClient(access.configuration)
+    try:
+        return ApiServerClient(access.configuration)
+    except OSError as error:  # `ssl.SSLError` is one
+        host = access.configuration.host
+        raise KubeConfigError(f"cannot use the certificates for the API server {host}: {error}") from error
 
 
 def _retry_after(response: ClientResponse) -> float | None:
