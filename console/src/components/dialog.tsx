@@ -22,6 +22,12 @@ export function Confirmation({ title, action, dangerous, typed, run, onClose, ch
   const [text, setText] = useState("");
   useEffect(() => dialog.current?.showModal(), []);
 
+  /** Removes the dialog by its state: it would otherwise be closed before its state is, and could not be opened again. */
+  function cancel(event: Event) {
+    event.preventDefault();
+    onClose();
+  }
+
   async function submit(event: Event) {
     event.preventDefault();
     setBusy(true);
@@ -35,7 +41,7 @@ export function Confirmation({ title, action, dangerous, typed, run, onClose, ch
   }
 
   return (
-    <dialog ref={dialog} onClose={onClose} aria-labelledby="confirmation">
+    <dialog ref={dialog} onCancel={cancel} onClose={onClose} aria-labelledby="confirmation">
       <form onSubmit={submit}>
         <h2 id="confirmation">{title}</h2>
         {children}

@@ -159,6 +159,21 @@ def test_the_keyboard_scales_an_app_after_a_confirmation(console: OpenConsole, i
         wait_until(lambda: client.app("hummer").spec.replicas == 1)
 
 
+def test_a_dialog_opens_again_at_once_after_it_was_cancelled(console: OpenConsole) -> None:
+    page = console.show("apps/hummer")
+    page.get_by_role("button", name="Scale…").press("Enter")
+    expect(page.get_by_role("dialog")).to_be_visible()
+
+    page.evaluate(
+        """() => {
+            document.querySelector("dialog").requestClose();
+            [...document.querySelectorAll("button")].find((each) => each.textContent === "Scale…").click();
+        }"""
+    )
+
+    expect(page.get_by_role("dialog")).to_be_visible()
+
+
 def _columns(page: Page, region: str, names: int, counts: int) -> dict[str, int]:
     """Returns the counts of a table by the names of its rows.
 
