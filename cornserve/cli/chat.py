@@ -12,7 +12,7 @@ import typer
 from cornserve.cli.audio_format import FORMATS
 from cornserve.cli.chat_images import ChatImages
 from cornserve.cli.chat_speech import ChatSpeech
-from cornserve.cli.console import CliError, expanded, print_error, print_json, stderr, stdout
+from cornserve.cli.console import CliError, expanded, print_error, print_json, print_model_text, stderr, stdout
 from cornserve.cli.gateway import open_client
 from cornserve.cli.media_options import MediaIoKwargs, MmProcessorKwargs, media_fields
 from cornserve.cli.options import AppName, Json, Url
@@ -168,8 +168,8 @@ class ChatSession:
         try:
             chunks.extend(self._written(messages))
         except KeyboardInterrupt:
-            _write(" …\n")
-        _write("\n")
+            typer.echo(" …")
+        typer.echo()
         self._messages = [*messages, _message("assistant", "".join(chunks))]
         self._media = []  # The messages already contain the media.
 
@@ -177,10 +177,10 @@ class ChatSession:
         """Writes the response and its images, and yields its chunks of text."""
         images: list[str] = []
         for delta in self._client.chat_deltas(self._app, messages, **self._options):
-            _write(delta.text)
+            print_model_text(delta.text, end="")
             images.extend(delta.images)
             yield delta.text
-        _write("\n")
+        typer.echo()
         self._images.add(images)
 
     def _user_message(self, text: str) -> Message:
@@ -218,8 +218,3 @@ def _is_url(argument: str) -> bool:
 
 def _message(role: str, content: str | list[Mapping[str, Any]]) -> Message:
     return {"role": role, "content": content}
-
-
-def _write(text: str) -> None:
-    typer.echo(text, nl=False)
-    sys.stdout.flush()

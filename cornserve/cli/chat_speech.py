@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from cornserve.cli.audio_format import check_audio_file, format_of, replaced_file
-from cornserve.cli.console import print_json, stderr
+from cornserve.cli.console import print_json, print_model_text, stderr
 
 if TYPE_CHECKING:
     from cornserve.client import Client
@@ -41,7 +41,7 @@ class ChatSpeech:
             self._save(speech)
             print_json(completion | {"file": str(self._file)})
         else:
-            typer.echo(audio["transcript"])
+            print_model_text(audio["transcript"])
             self._save(speech)
             typer.echo(str(self._file))
 

@@ -75,6 +75,11 @@ def print_error(message: str) -> None:
     stderr().print(Text.assemble(("error: ", "bold red"), printable_line(message)))
 
 
+def print_model_text(text: str, *, end: str = "\n") -> None:
+    """Prints a text of a model: on a terminal with escapes in place of control characters, elsewhere unchanged."""
+    typer.echo((printable(text) if sys.stdout.isatty() else text) + end, nl=False)
+
+
 def print_warning(message: str) -> None:
     stderr().print(f"warning: {message}", markup=False)
 

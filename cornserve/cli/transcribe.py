@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cornserve.cli.console import expanded, print_json
+from cornserve.cli.console import expanded, print_json, print_model_text
 from cornserve.cli.gateway import open_client
 from cornserve.cli.options import AppName, Json, Url
 
@@ -45,11 +45,11 @@ def transcribe(
         print_json(response)
     elif timed:
         for segment in response["segments"] or ():
-            typer.echo(_timed(segment, segment["text"].strip()))
+            print_model_text(_timed(segment, segment["text"].strip()))
         for word in response.get("words") or ():
-            typer.echo(_timed(word, word["word"]))
+            print_model_text(_timed(word, word["word"]))
     else:
-        typer.echo(response["text"].strip())
+        print_model_text(response["text"].strip())
 
 
 def _timed(part: dict[str, Any], text: str) -> str:

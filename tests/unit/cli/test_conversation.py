@@ -1,0 +1,60 @@
+"""`cornserve chat` with a terminal, and texts of models there."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.unit.http_server import StubResponse, StubServer, json_response
+
+
+class Terminal(NamedTuple):
+    """A terminal: the end that shows and types, and the end of the program that runs in it."""
+
+    screen: int
+    program: int
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    terminal = Terminal(*pty.openpty())
+    yield terminal
+    for end in terminal:
+        with suppress(OSError):  # It is closed.
+            os.close(end)
+
+
+def chat_response(text: str) -> StubResponse:
+    chunk = json.dumps({"choices": [{"delta": {"content": text}}]})
+    return StubResponse(f"data: {chunk}\n\ndata: [DONE]\n\n".encode(), type="text/event-stream")
+
+
+def command(server: StubServer, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "cornserve.cli", *arguments, "--url", server.url]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "call", "response"),
+    [
+        (["chat", "a", "Hello!"], "POST /v1/chat/completions", chat_response("read\x1b[2J")),
+        (["transcribe", "a", "speech.wav"], "POST /v1/audio/transcriptions", json_response({"text": "read\x1b[2J"})),
+    ],
+)
+def test_texts_of_models_do_not_control_the_terminal(
+    tmp_path: Path, server: StubServer, terminal: Terminal, arguments: list[str], call: str, response: StubResponse
+) -> None:
+    server.on(call, response)
+    (tmp_path / "speech.wav").touch()
+
+    subprocess.run(command(server, *arguments), cwd=tmp_path, stdout=terminal.program, check=True)
+
+    assert os.read(terminal.screen, 4096).splitlines() == [rb"read\x1b[2J"]
