@@ -9,7 +9,7 @@ import typer
 
 from cornserve.bench.server_api import ServerName
 from cornserve.cli.console import CliError, expanded, print_json, stderr, stdout
-from cornserve.cli.gateway import open_client
+from cornserve.cli.gateway import check_serves, open_client
 from cornserve.cli.options import AppName, Json, Url
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ def _measure(settings: BenchSettings, client: Client) -> BenchResult:
 
     sources = [settings.request_source(number) for number in range(2 if settings.compare else 1)]
     settings.shape()
-    _check_served(settings.app, client)
+    check_serves(client, settings.app)
     results: list[BenchResult] = []
     show = partial(show_progress, console=stderr())
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -274,13 +274,6 @@ def _measure(settings: BenchSettings, client: Client) -> BenchResult:
     if len(results) == 2:
         results[1].noise = compare_runs(*results)
     return results[-1]
-
-
-def _check_served(app: str, client: Client) -> None:
-    models = client.models()
-    if app not in models:
-        served = f"give one of: {', '.join(sorted(models))}" if models else "see `cornserve status`"
-        raise CliError(f"unknown app {app!r} at {client.address.place}: deploy it with `cornserve deploy`, or {served}")
 
 
 def _write(result: BenchResult, path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,7 +14,7 @@ from cornserve.cli.audio_format import FORMATS
 from cornserve.cli.chat_images import ChatImages
 from cornserve.cli.chat_speech import ChatSpeech
 from cornserve.cli.console import CliError, expanded, print_error, print_json, print_model_text, stderr, stdout
-from cornserve.cli.gateway import open_client
+from cornserve.cli.gateway import check_serves, open_client
 from cornserve.cli.media_options import MediaIoKwargs, MmProcessorKwargs, media_fields
 from cornserve.cli.options import AppName, Json, Url
 from cornserve_plan.bounded_file import read_bounded_stream
@@ -93,7 +94,7 @@ def chat(
         elif question:
             session.answer(question, json)
         elif question is None and not json:
-            client.app(app)  # raises if the app does not exist
+            check_serves(client, app)
             session.run()
         else:
             raise CliError("the question is missing: give it as an argument or on standard input")
@@ -140,9 +141,10 @@ class ChatSession:
 
     def run(self) -> None:
         """Answers questions until the user exits."""
-        import readline  # noqa: F401  adds editing and history to `input`
+        from cornserve.client import ClientError
 
-        from cornserve.client import ApiStatusError
+        with suppress(ImportError):  # Python may be built without it.
+            import readline  # noqa: F401  adds editing and history to `input`
 
         stderr().print(f"Chat with {self._app}. {HELP}", style="dim", markup=False)
         while (question := _read_question()) is not None:
@@ -158,7 +160,7 @@ class ChatSession:
                 case _:
                     try:
                         self._answer_in_context(question)
-                    except ApiStatusError as error:
+                    except (ClientError, CliError) as error:  # The conversation goes on.
                         print_error(str(error))
 
     def _answer_in_context(self, question: str) -> None:

@@ -40,6 +40,17 @@ def open_client(ctx: typer.Context, url: str | None, *, retries: int = 2) -> Cli
     return Client.for_cluster(context=cluster.context, namespace=cluster.namespace, retries=retries)
 
 
+def check_serves(client: Client, app: str) -> None:
+    """Raises `CliError` if the gateway does not accept requests for an app. An API key suffices for this."""
+    models = client.models()
+    if app not in models:
+        others = f", or give one of: {', '.join(sorted(models))}" if models else ""
+        raise CliError(
+            f"no app {app!r} serves at {client.address.place}: see `cornserve status`, deploy it with "
+            f"`cornserve deploy`{others}"
+        )
+
+
 def check_runs_here(ctx: typer.Context) -> None:
     """Raises `BadParameter` if a command that runs on this machine is given a cluster."""
     for name in _typed_cluster_options(ctx):

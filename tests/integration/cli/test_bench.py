@@ -76,8 +76,8 @@ def test_an_unsuitable_request_is_rejected_before_the_load(
     assert done.stderr.startswith("error: echo did not respond to the warm-up: the app 'echo' does not support")
     assert done.stderr.endswith(": use --request\n")
     done = serving.run("bench", "another")
-    advice = "deploy it with `cornserve deploy`, or give one of: echo"
-    assert done.stderr == f"error: unknown app 'another' at {serving.url}: {advice}\n"
+    advice = "see `cornserve status`, deploy it with `cornserve deploy`, or give one of: echo"
+    assert done.stderr == f"error: no app 'another' serves at {serving.url}: {advice}\n"
 
 
 @pytest.mark.slow

@@ -42,6 +42,46 @@ def command(server: StubServer, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "cornserve.cli", *arguments, "--url", server.url]
 
 
+def test_an_api_key_suffices_for_a_conversation(server: StubServer, terminal: Terminal) -> None:
+    server.on("GET /v1/models", json_response({"data": [{"id": "a"}]}))
+    server.on("POST /v1/chat/completions", chat_response("Hi."))
+    os.write(terminal.screen, b"Hello!\n/quit\n")
+
+    done = subprocess.run(
+        command(server, "chat", "a"), stdin=terminal.program, capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, "Hi." in done.stdout) == (0, True), done.stderr
+    assert [call for call, _ in server.requests] == ["GET /v1/models", "POST /v1/chat/completions"]
+
+
+def test_a_conversation_survives_a_broken_connection(server: StubServer, terminal: Terminal) -> None:
+    server.on("GET /v1/models", json_response({"data": [{"id": "a"}]}))
+    broken = StubResponse(b"", type="text/event-stream", cut=True)
+    server.on("POST /v1/chat/completions", chat_response("Hi."), broken, chat_response("Yes."))
+    os.write(terminal.screen, b"Hello!\nWhy?\nAre you there?\n/quit\n")
+
+    done = subprocess.run(
+        command(server, "chat", "a"), stdin=terminal.program, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert f"error: Cornserve at {server.url} closed the connection" in done.stderr
+    _, last = server.requests[-1]
+    assert [message["content"] for message in last["messages"]] == ["Hello!", "Hi.", "Are you there?"]
+
+
+def test_a_conversation_with_an_unknown_app_is_refused(server: StubServer, terminal: Terminal) -> None:
+    server.on("GET /v1/models", json_response({"data": [{"id": "a"}]}))
+
+    done = subprocess.run(
+        command(server, "chat", "b"), stdin=terminal.program, capture_output=True, text=True, check=False
+    )
+
+    assert done.stderr.startswith(f"error: no app 'b' serves at {server.url}: ")
+    assert done.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "call", "response"),
     [
