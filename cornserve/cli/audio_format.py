@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from cornserve.cli.console import CliError, expanded
+from cornserve.cli.console import CliError, check_file, expanded
 
 FORMATS: Final = {
     ".mp3": "mp3",
@@ -22,9 +22,11 @@ FORMATS: Final = {
 
 
 def check_audio_file(file: Path) -> None:
-    """Raises `CliError` if the directory of a file is missing."""
-    if not expanded(file).parent.is_dir():
-        raise CliError(f"cannot save {file}: {file.parent} is not a directory: create it")
+    """Raises `CliError` if a file cannot be written, and for a device or a pipe, which a file would replace."""
+    check_file(file)
+    path = expanded(file)
+    if path.exists() and not path.is_file():
+        raise CliError(f"cannot save {file}: it is not a regular file: give another name")
 
 
 def format_of(file: Path, *, otherwise: str = "") -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cornserve.bench.server_api import ServerName
-from cornserve.cli.console import CliError, expanded, print_json, stderr, stdout
+from cornserve.cli.console import CliError, check_file, expanded, print_json, stderr, stdout, write_file
 from cornserve.cli.gateway import check_serves, open_client
 from cornserve.cli.options import AppName, Json, Url
 
@@ -206,6 +206,8 @@ def bench(
     from cornserve.bench.run import WarmUpError
     from cornserve.bench.settings import BenchSettings, BenchSettingsError
 
+    if save is not None:
+        check_file(save)
     try:
         settings = BenchSettings(
             app=app,
@@ -238,9 +240,11 @@ def bench(
             result = _measure(settings, client)
     except (RequestError, BenchSettingsError, WarmUpError) as error:
         raise CliError(str(error)) from error
-    if save is not None:
-        _write(result, save)
-    _show(result, json)
+    try:
+        if save is not None:
+            write_file(expanded(save), result.model_dump_json(indent=2).encode() + b"\n")
+    finally:
+        _show(result, json)
     if result.interrupted:
         raise typer.Exit(130)
     if not result.requests.answered:
@@ -274,13 +278,6 @@ def _measure(settings: BenchSettings, client: Client) -> BenchResult:
     if len(results) == 2:
         results[1].noise = compare_runs(*results)
     return results[-1]
-
-
-def _write(result: BenchResult, path: Path) -> None:
-    try:
-        expanded(path).write_text(result.model_dump_json(indent=2) + "\n")
-    except OSError as error:
-        raise CliError(f"cannot write {path}: {error.strerror}: give another path with --save") from error
 
 
 def _show(result: BenchResult, json: bool) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from cornserve.cli.console import CliError, expanded, stderr, write_file
+from cornserve.cli.console import CliError, check_file, expanded, stderr, write_file
 from cornserve.cli.terminal_image import show_images, terminal_encoder
 
 _SUFFIX = ".png"
@@ -20,12 +20,14 @@ class ChatImages:
     Args:
         save: the file of the first image. The following ones get numbers. None does not save images.
 
-    Raises `CliError` if the file cannot be a PNG file.
+    Raises `CliError` if the file cannot be a PNG file, or cannot be written.
     """
 
     def __init__(self, save: Path | None) -> None:
-        if save is not None and save.suffix.lower() != _SUFFIX:
-            raise CliError(f"--save: images are PNG files: give a file name that ends with {_SUFFIX}, not {save}")
+        if save is not None:
+            if save.suffix.lower() != _SUFFIX:
+                raise CliError(f"--save: images are PNG files: give a file name that ends with {_SUFFIX}, not {save}")
+            check_file(save)
         self._save = None if save is None else expanded(save)
         self._count = 0
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
+from stat import S_ISDIR
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -93,6 +96,23 @@ def expanded(path: Path | str) -> Path:
         return Path(path).expanduser()
     except RuntimeError as error:
         raise CliError(f"cannot access {shown}: the home directory is unknown: give the path without ~") from error
+
+
+def check_file(file: Path) -> None:
+    """Raises `CliError` if a file cannot be written: before the work whose result it gets."""
+    path = expanded(file)
+    mode: int | None = None
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        if not path.parent.is_dir():
+            raise CliError(f"cannot save {file}: {file.parent} is not a directory: create it") from None
+    except OSError as error:
+        raise CliError(f"cannot save {file}: {error.strerror}") from error
+    if mode is not None and S_ISDIR(mode):
+        raise CliError(f"cannot save {file}: {os.strerror(errno.EISDIR)}")
+    if not os.access(path.parent if mode is None else path, os.W_OK):
+        raise CliError(f"cannot save {file}: {os.strerror(errno.EACCES)}")
 
 
 def write_file(file: Path, content: bytes) -> None:

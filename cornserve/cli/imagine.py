@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cornserve.cli.console import CliError, expanded, print_json, stderr, write_file
+from cornserve.cli.console import CliError, check_file, expanded, print_json, stderr, write_file
 from cornserve.cli.gateway import open_client
 from cornserve.cli.options import AppName, Json, Url
 from cornserve.cli.terminal_image import EncodeImage, show_images, terminal_encoder
@@ -92,11 +92,10 @@ def _files(save: Path, images: int) -> list[Path]:
     """Returns the file of each image. Raises `CliError` before the work if a file cannot be written."""
     if save.suffix.lower() not in _FORMATS:
         raise CliError(f"cannot save {save}: give a file name that ends with {', '.join(_FORMATS)}")
-    if not save.parent.is_dir():
-        raise CliError(f"cannot save {save}: {save.parent} is not a directory: create it")
-    if images == 1:
-        return [save]
-    return [save.with_stem(f"{save.stem}-{number}") for number in range(1, images + 1)]
+    files = [save] if images == 1 else [save.with_stem(f"{save.stem}-{number}") for number in range(1, images + 1)]
+    for file in files:
+        check_file(file)
+    return files
 
 
 def _receive(events: Iterable[dict[str, Any]], images: int, encode: EncodeImage | None) -> list[dict[str, Any]]:

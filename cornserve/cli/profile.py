@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cornserve.cli.app_argument import is_deployed_name
-from cornserve.cli.console import CliError, expanded, print_json, print_warning, stdout
+from cornserve.cli.console import CliError, check_file, expanded, print_json, print_warning, stdout, write_file
 from cornserve.cli.file_import import run_import
 from cornserve.cli.gateway import open_client
 from cornserve.cli.options import BUDGET, DEFAULT_BUDGET, HomePath, Json, Url, home_directory
@@ -95,7 +94,7 @@ def profile(
         raise typer.BadParameter("both give the requests: remove one of them", param_hint="--requests, --workload")
     seconds = parse_seconds(budget)
     if output is not None:
-        _check_writable(output)
+        check_file(output)
     elif steps:
         raise typer.BadParameter("needs --output, the file with the step models", param_hint="--steps")
     if steps and requests is not None:
@@ -111,7 +110,7 @@ def profile(
         missing = [] if show else profiling.run(seconds)
         if output is not None and (results := profiling.measurement.results):
             written = profiling.measurement.profile(results, with_steps=steps)
-            _write(output, written.dump())
+            write_file(expanded(output), written.dump().encode())
             if lacking := [entry.option for entry in written.options if steps and entry.step is None]:
                 print_warning(f"no step model of {', '.join(lacking)}: see `cornserve profile --help`")
         _finish(profiling.measurement, missing, json, curves=show)
@@ -172,19 +171,3 @@ def _finish(measurement: AppMeasurement, missing: Sequence[WorkItem], json: bool
     if missing:
         names = ", ".join(item.what for item in missing)
         raise CliError(f"the budget did not suffice for {names}: run the command again to continue")
-
-
-def _check_writable(path: Path) -> None:
-    """Raises `CliError` if the file cannot be written, before a measurement."""
-    directory = expanded(path).parent
-    if not directory.is_dir():
-        raise CliError(f"--output: cannot write {path}: the directory {directory} does not exist: create it")
-    if not os.access(directory, os.W_OK):
-        raise CliError(f"--output: cannot write to {directory}: give a file in another directory")
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        expanded(path).write_text(text)
-    except OSError as error:
-        raise CliError(f"cannot write {path}: {error.strerror}: give another path with --output") from error

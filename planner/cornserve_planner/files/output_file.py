@@ -26,6 +26,12 @@ def check_output(option: str, path: Path, suffixes: Collection[str] = ()) -> Non
     if suffixes and path.suffix not in suffixes:
         raise InvalidInputError(option, f"{path}: unknown format {path.suffix!r}: use {', '.join(suffixes)}")
     path = expanded(option, path)
+    try:
+        path.stat()
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise InvalidInputError(option, f"{path} cannot be written: {error.strerror}") from error
     if path.is_dir():
         raise InvalidInputError(option, f"{path} is a directory: give a file")
     if not path.parent.is_dir():

@@ -258,4 +258,4 @@ def test_wrong_arguments_are_refused_by_name(serving: CliInstance, caption: str,
     assert "'soon' is not a time: give 90s, 10m or 1h" in error("--budget", "soon")
     least = error("--budget", "1s", "--option", "llm", "--error", "0.001")
     assert "too small: starts take at least 1 s (options: 1), and measurements 2 s (mixes: 1): give" in least
-    assert "the directory /missing does not exist: create it" in error("--output", "/missing/profile.json")
+    assert "/missing is not a directory: create it" in error("--output", "/missing/profile.json")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -626,13 +627,55 @@ def test_speech_that_cannot_be_saved_is_not_generated(cli: CliRunner, arguments:
     assert result.stderr.startswith(f"error: {message}")
 
 
-def test_an_image_over_a_directory_is_reported_in_one_line(cli: CliRunner, server: StubServer, tmp_path: Path) -> None:
-    server.on("POST /v1/images/generations", sse_response(_completed(7, b"one")))
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["imagine", "a", "corn", "--save", "FILE.png"],
+        ["chat", "a", "Draw corn.", "--save", "FILE.png"],
+        ["chat", "a", "Hello!", "--voice", "ethan", "--save", "FILE.wav"],
+        ["speak", "a", "corn", "--save", "FILE.wav"],
+        ["bench", "a", "--save", "FILE.json"],
+        ["profile", "a", "--output", "FILE.json"],
+        ["plan", "qwen2.5-omni-7b", "--gpus", "16", "--save", "FILE.json"],
+    ],
+)
+def test_a_file_that_cannot_be_written_is_found_before_the_work(cli: CliRunner, command: list[str]) -> None:
+    file = command[-1].replace("FILE", "x" * 300)
+
+    result = cli.invoke(app, [*command[:-1], file], env={"CORNSERVE_URL": UNREACHABLE})
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.endswith(": File name too long\n")
+
+
+def test_an_image_over_a_directory_is_not_generated(cli: CliRunner, tmp_path: Path) -> None:
     (tmp_path / "corn.png").mkdir()
 
-    result = cli.invoke(app, ["imagine", "a", "corn", "--save", str(tmp_path / "corn.png"), "--url", server.url])
+    result = cli.invoke(app, ["imagine", "a", "corn", "--save", str(tmp_path / "corn.png"), "--url", UNREACHABLE])
 
     assert result.stderr == f"error: cannot save {tmp_path / 'corn.png'}: Is a directory\n"
+
+
+def test_speech_does_not_replace_a_pipe(cli: CliRunner, tmp_path: Path) -> None:
+    os.mkfifo(pipe := tmp_path / "pipe")
+
+    result = cli.invoke(app, ["speak", "a", "corn", "--save", str(pipe), "--format", "wav", "--url", UNREACHABLE])
+
+    assert result.stderr == f"error: cannot save {pipe}: it is not a regular file: give another name\n"
+    assert pipe.is_fifo()
+
+
+def test_a_result_that_cannot_be_saved_is_printed(cli: CliRunner, server: StubServer, tmp_path: Path) -> None:
+    server.on("GET /v1/models", json_response({"data": [{"id": "a"}]}))
+    server.on("POST /v1/apps/a/invoke", json_response({}))
+    (request := tmp_path / "request.json").write_text("{}")
+    load = ["--request", str(request), "--no-stream", "--requests", "1", "--warmup", "0", "--url", server.url]
+
+    result = cli.invoke(app, ["bench", "a", *load, "--save", "/dev/full"])
+
+    assert (result.exit_code, result.stderr) == (1, "error: cannot save /dev/full: No space left on device\n")
+    assert "1 answered" in result.stdout
 
 
 def test_a_demo_whose_images_cannot_be_saved_is_not_deployed(cli: CliRunner, tmp_path: Path) -> None:
