@@ -44,11 +44,15 @@ def format_of(file: Path, *, otherwise: str = "") -> str:
 @contextmanager
 def replaced_file(file: Path) -> Iterator[Path]:
     """Yields a partial file, which replaces an existing one at the end. Raises `CliError` if it cannot be written."""
+    from cornserve.client import ClientError  # a slow import
+
     path = expanded(file)
     partial = path.with_name(f"{path.name}.part")
     try:
         yield partial
         partial.replace(path)
+    except ClientError:  # A timeout of the gateway is an `OSError`, too.
+        raise
     except OSError as error:
         raise CliError(f"cannot save {file}: {error.strerror}") from error
     finally:

@@ -14,7 +14,9 @@ from typer.testing import CliRunner
 
 from cornserve import __version__
 from cornserve.app.settings import MAX_REPLICAS
+from cornserve.cli.audio_format import replaced_file
 from cornserve.cli.commands import app
+from cornserve.client import ResponseTimeoutError
 from cornserve.client.arguments import MAX_SECONDS
 from cornserve.control.store.sqlite_schema import create_database
 from tests.fake_time import FakeTime
@@ -664,6 +666,11 @@ def test_speech_does_not_replace_a_pipe(cli: CliRunner, tmp_path: Path) -> None:
 
     assert result.stderr == f"error: cannot save {pipe}: it is not a regular file: give another name\n"
     assert pipe.is_fifo()
+
+
+def test_a_timeout_of_the_gateway_is_not_an_error_of_the_file(tmp_path: Path) -> None:
+    with pytest.raises(ResponseTimeoutError), replaced_file(tmp_path / "corn.wav"):
+        raise ResponseTimeoutError("http://gateway", 5)
 
 
 def test_a_result_that_cannot_be_saved_is_printed(cli: CliRunner, server: StubServer, tmp_path: Path) -> None:
