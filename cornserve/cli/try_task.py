@@ -119,7 +119,7 @@ def _deployed(client: Client, target: str) -> Iterator[str]:
     from cornserve.app.declared_name import renamed_source
     from cornserve.app.spec import AppSource, AppSpec
     from cornserve.cli.temporary_app import temporary_app
-    from cornserve.client.deploy_target import resolve_target
+    from cornserve.client.deploy_target import resolve_target, source_filename
 
     if not target.endswith(".py"):
         yield target
@@ -129,7 +129,7 @@ def _deployed(client: Client, target: str) -> Iterator[str]:
         raise CliError(
             f'{target} has no statement `app = App(name="…", …)`: add it, or deploy the app and give its name'
         )
-    app_source = AppSource(inline=source, filename=Path(target).name)
+    app_source = AppSource(inline=source, filename=source_filename(Path(target)))
     resolved = run_import(target, partial(resolve_target, AppSpec(source=app_source)))
     with temporary_app(client, resolved, target) as name:
         yield name

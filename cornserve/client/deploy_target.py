@@ -156,7 +156,7 @@ def _resolve(
                 raise DeployTargetError(
                     f"{option}: cannot be set for an app with source: remove it, or set it in the source"
                 )
-        fields = {"inline": text, "filename": _filename(file), **source_settings}
+        fields = {"inline": text, "filename": source_filename(file), **source_settings}
         # Fields with their defaults are not sent, so that an earlier gateway accepts them.
         sent = {name: value for name, value in fields.items() if value != AppSource.model_fields[name].get_default()}
         return AppSpec(source=AppSource.model_validate(sent), **settings)
@@ -242,7 +242,7 @@ def _drawer(what: str) -> str:
     return what
 
 
-def _filename(file: Path | None) -> str:
+def source_filename(file: Path | None) -> str:
     """Returns the name of a file for stack traces, or the default if it has characters that they cannot have."""
     is_known = file is not None and re.fullmatch(r"[A-Za-z0-9_. +-]{1,128}", file.name) is not None
     return file.name if file is not None and is_known else DEFAULT_FILENAME

@@ -10,6 +10,7 @@ from typer.testing import CliRunner, Result
 
 from cornserve.cli import file_import
 from cornserve.cli.commands import app
+from tests.unit.http_server import StubServer
 
 SOURCE = """
 from collections.abc import Generator
@@ -128,6 +129,15 @@ def test_a_slow_import_is_reported(file: Path, monkeypatch: pytest.MonkeyPatch) 
 
     assert result.exit_code == 0, result.stderr
     assert result.stderr == "importing agent.py …\n"
+
+
+def test_a_file_may_have_any_name(file: Path, server: StubServer) -> None:
+    renamed = file.rename(file.with_name("agent (copy) é.py"))
+
+    result = run(renamed, "--url", server.url)
+
+    assert result.stderr.startswith("error: no response for PUT /admin/v1/apps/try-")
+    assert server.requests[0][1]["source"]["filename"] == "app.py"
 
 
 def test_wrong_files_requests_and_paths_are_one_line(file: Path, tmp_path: Path) -> None:
