@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -43,14 +45,35 @@ class EventLoopError(ClientError):
 
 
 class UnreachableError(ClientError):
-    """No server listens at the address."""
+    """No server listens at the address, its name is unknown, or TLS fails."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, problem: str = "") -> None:
         self.url = url
-        remedy = "start it with `cornserve up`, or set CORNSERVE_URL"
-        if _is_running(url):
-            remedy = "the instance runs, and its gateway is starting again: retry"
-        super().__init__(f"cannot connect to Cornserve at {url}: {remedy}")
+        if not problem:
+            problem = "start it with `cornserve up`, or set CORNSERVE_URL"
+            if _is_running(url):
+                problem = "the instance runs, and its gateway is starting again: retry"
+        super().__init__(f"cannot connect to Cornserve at {url}: {problem}")
+
+
+def _connection_problem(error: BaseException | None) -> str:
+    """Returns why TLS or the resolution of a name fails, and what to do, or an empty text if no server listens.
+
+    Args:
+        error: an error of the HTTP library, or one of its causes.
+    """
+    while error is not None:
+        match error:
+            case ssl.SSLCertVerificationError():
+                return f"its certificate is not valid: {error.verify_message}: give its authority with SSL_CERT_FILE"
+            case ssl.SSLError():
+                return f"it does not use TLS as expected ({error.reason}): correct the URL"
+            case socket.gaierror():
+                return f"the name cannot be resolved ({error.strerror}): correct the URL"
+            case OSError():
+                return ""
+        error = error.__cause__ or error.__context__  # The HTTP library does not name all causes.
+    return ""
 
 
 def _is_running(url: str) -> bool:
@@ -152,7 +175,7 @@ def translated_errors(url: str, read_timeout: float | None) -> Iterator[None]:
     except httpx.ConnectTimeout as error:
         raise ResponseTimeoutError(url, CONNECT_SECONDS) from error
     except httpx.ConnectError as error:
-        raise UnreachableError(url) from error
+        raise UnreachableError(url, _connection_problem(error)) from error
     except httpx.TimeoutException as error:
         raise ResponseTimeoutError(url, ADMIN_SECONDS if read_timeout is None else read_timeout) from error
     except httpx.InvalidURL as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import sys
 import threading
 from collections.abc import Iterator
@@ -62,7 +63,8 @@ class _HttpServer(ThreadingHTTPServer):
 
 
 @contextmanager
-def serving() -> Iterator[StubServer]:
+def serving(tls: ssl.SSLContext | None = None) -> Iterator[StubServer]:
+    """Yields a server on 127.0.0.1, which uses TLS if a context is given."""
     stub = StubServer()
 
     class Handler(BaseHTTPRequestHandler):
@@ -84,7 +86,9 @@ def serving() -> Iterator[StubServer]:
             pass
 
     with _HttpServer(("127.0.0.1", 0), Handler) as server:
-        stub.url = f"http://127.0.0.1:{server.server_address[1]}"
+        stub.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_address[1]}"
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:

@@ -33,6 +33,7 @@ from cornserve.client import (
 )
 from cornserve.home import Home
 from cornserve.instance import Instance
+from tests.certificates import certificate
 from tests.fake_time import FakeTime
 from tests.unit.client.blocking_client import BlockingClient
 from tests.unit.http_server import StubResponse, StubServer, audio_response, json_response, serving, sse_response
@@ -137,6 +138,25 @@ def test_the_error_for_a_running_instance_tells_that_its_gateway_is_starting(
     Instance.of_current_process(gone.url).write(Home(tmp_path))
     with Client(gone.url) as client, pytest.raises(UnreachableError, match="its gateway is starting again: retry"):
         client.apps()
+
+
+@pytest.mark.parametrize("kind", [Client, BlockingClient])
+def test_the_error_for_an_unknown_certificate_names_it_and_its_authority_can_be_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Client]
+) -> None:
+    authority, tls = certificate(tmp_path, "localhost")
+    with serving(tls) as gateway:
+        gateway.on("GET /v1/models", json_response({"data": [{"id": "a"}]}))
+        url = gateway.url.replace("127.0.0.1", "localhost")
+        with kind(url, retries=0) as client, pytest.raises(UnreachableError) as caught:
+            client.models()
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority))
+        with kind(url, retries=0) as client:
+            assert client.models() == ["a"]
+    assert str(caught.value) == (
+        f"cannot connect to Cornserve at {url}: its certificate is not valid: self-signed certificate: give its "
+        "authority with SSL_CERT_FILE"
+    )
 
 
 def test_a_read_is_retried_after_a_broken_connection(server: StubServer, client: Client, time: FakeTime) -> None:
