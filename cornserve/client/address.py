@@ -62,7 +62,7 @@ class GatewayAddress:
             url,
             _secret("api_key", api_key, API_KEY),
             _secret("admin_token", admin_token, ADMIN_TOKEN),
-            place=url,
+            place=_without_password(url),
         )
 
     def headers(self, call: ApiCall) -> dict[str, str]:
@@ -102,6 +102,12 @@ def _check(url: str) -> None:
         raise ArgumentError("url", f"{url!r} is not a valid URL: {error}: give one like {default_url()}") from error
     if parsed.scheme not in ("http", "https") or not parsed.host or (parsed.port or 0) > MAX_PORT:
         raise ArgumentError("url", f"{url!r} is not the URL of a gateway: give one like {default_url()}")
+
+
+def _without_password(url: str) -> str:
+    """Returns a URL for messages: without a user name and a password, if it has them."""
+    parsed = httpx.URL(url)
+    return str(parsed.copy_with(userinfo=b"")) if parsed.userinfo else url
 
 
 def _secret(name: str, given: str | None, variable: str) -> str | None:

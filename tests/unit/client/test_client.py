@@ -140,6 +140,12 @@ def test_the_error_for_a_running_instance_tells_that_its_gateway_is_starting(
         client.apps()
 
 
+def test_errors_do_not_contain_the_password_of_a_url() -> None:
+    with Client("http://ada:corn@127.0.0.1:9", retries=0) as client, pytest.raises(UnreachableError) as caught:
+        client.models()
+    assert str(caught.value).startswith("cannot connect to Cornserve at http://127.0.0.1:9: ")
+
+
 @pytest.mark.parametrize("kind", [Client, BlockingClient])
 def test_the_error_for_an_unknown_certificate_names_it_and_its_authority_can_be_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Client]
