@@ -30,6 +30,9 @@ PAUSE_SECONDS = 0.05
 RESTART_SECONDS = 20.0
 """Maximum time that the gateway may be unreachable. A restart takes less time."""
 
+NO_RESPONSE_SECONDS = 60.0
+"""Maximum time in which connections to the gateway may time out. A blocked gateway is restarted in a shorter time."""
+
 LOAD_SECONDS = ADMIN_SECONDS
 """Maximum time that the gateway may take to load an app: the timeout of the deployment, which loads the same code."""
 
@@ -49,8 +52,8 @@ class AppWatch:
         self._app = app
         self._on_outage = on_outage
         self._seen_version = -1
-        self._unreachable: Deadline | None = None
-        """The deadline for an unreachable gateway to return, or None if the gateway is reachable."""
+        self._outage: Deadline | None = None
+        """The deadline for a gateway that does not respond to return, or None if it responds."""
 
     def call(self) -> ApiCall:
         """Returns the call that opens an event stream. Raises `WaitTimeoutError`."""
@@ -59,8 +62,8 @@ class AppWatch:
 
     def new_view(self, event: ServerSentEvent) -> AppView | None:
         """Returns the app if the event has a new version of it. The caller must then call `mark_seen`."""
-        if self._unreachable is not None:
-            self._unreachable = None
+        if self._outage is not None:
+            self._outage = None
             self._on_outage("connected to the gateway again")
         self.is_over = event.name == "deleted"
         view = None if self.is_over or event.is_comment else AppView.model_validate_json(event.data)
@@ -76,17 +79,25 @@ class AppWatch:
         """Raises the error unless opening another event stream may succeed."""
         if isinstance(error, ApiStatusError) and error.status == 404 and self._seen_version >= 0:
             self.is_over = True
-        elif not (isinstance(error, ResponseTimeoutError | DisconnectedError) or self._may_be_restarting(error)):
+        elif not (isinstance(error, DisconnectedError) or self._may_return(error)):
             raise error
 
-    def _may_be_restarting(self, error: ClientError) -> bool:
-        """Returns whether the gateway was reachable before, and not too long ago."""
-        if not isinstance(error, UnreachableError) or self._seen_version < 0:
-            return False
-        if self._unreachable is None:
-            self._unreachable = Deadline(RESTART_SECONDS)
-            self._on_outage(f"cannot connect to the gateway: waiting up to {RESTART_SECONDS:g} s for its restart")
-        return not self._unreachable.is_over
+    def _may_return(self, error: ClientError) -> bool:
+        """Returns whether the gateway may respond again: if it has not been silent or unreachable for too long."""
+        match error:
+            case ResponseTimeoutError() if self.deadline.is_over:
+                return True  # `call` raises the error of the deadline.
+            case ResponseTimeoutError():
+                seconds, problem = NO_RESPONSE_SECONDS, "the gateway does not respond: waiting up to {:g} s"
+            case UnreachableError() if self._seen_version >= 0:
+                seconds = RESTART_SECONDS
+                problem = "cannot connect to the gateway: waiting up to {:g} s for its restart"
+            case _:
+                return False
+        if self._outage is None:
+            self._outage = Deadline(seconds)
+            self._on_outage(problem.format(seconds))
+        return not self._outage.is_over
 
     def _check_deadline(self) -> None:
         if self.deadline.is_over:

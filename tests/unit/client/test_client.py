@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import socket
 import ssl
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from cornserve.client import (
     DeploymentError,
     DisconnectedError,
     EventLoopError,
+    ResponseTimeoutError,
     StreamItem,
     StreamResult,
     UnexpectedResponseError,
@@ -395,6 +397,20 @@ def test_events_survive_a_restart_of_the_gateway(
     with client, pytest.raises(end):
         next(events)
     assert outages == [f"cannot connect to the gateway: waiting up to {restart_seconds:g} s for its restart"]
+
+
+@pytest.mark.parametrize("kind", [Client, BlockingClient])
+def test_events_end_if_the_gateway_does_not_respond_for_long(
+    monkeypatch: pytest.MonkeyPatch, kind: type[Client]
+) -> None:
+    outages: list[str] = []
+    monkeypatch.setattr("cornserve.client.app_watch.SILENCE_SECONDS", 0.05)
+    monkeypatch.setattr("cornserve.client.app_watch.NO_RESPONSE_SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with kind(url, retries=0) as client, pytest.raises(ResponseTimeoutError):
+            list(client.events("a", timeout=1, on_outage=outages.append))
+    assert outages == ["the gateway does not respond: waiting up to 0.1 s"]
 
 
 def test_a_serving_app_is_yielded_once_the_gateway_has_loaded_it(server: StubServer, client: Client) -> None:
