@@ -15,6 +15,7 @@ from rich.text import Text
 from cornserve.app.record import AppView, ReplicaState
 from cornserve.cli.console import CliError, stderr
 from cornserve.client import WaitTimeoutError
+from cornserve.client.errors import AppNotLoadedError
 from cornserve.client.progress import Progress
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class ProgressDisplay:
                 for line in self._progress.update(view):
                     self.show(line)
                 yield view
+        except AppNotLoadedError:
+            raise  # The timeout of the command has not ended.
         except WaitTimeoutError as error:
             raise CliError(unfinished) from error
 

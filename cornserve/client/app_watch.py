@@ -12,6 +12,7 @@ from cornserve.client.deadline import ADMIN_SECONDS, Deadline
 from cornserve.client.errors import (
     ApiStatusError,
     AppDeletedError,
+    AppNotLoadedError,
     ClientError,
     DeploymentError,
     DisconnectedError,
@@ -111,15 +112,20 @@ class AppLoadWait:
 
     def __init__(self, view: AppView, deadline: Deadline) -> None:
         self._view = view
+        self._limit = deadline
         self._deadline = Deadline(max(0.0, min(LOAD_SECONDS, deadline.left)))
         self.is_needed = view.phase is Phase.SERVING
 
     def is_over(self, models: list[LoadedModel]) -> bool:
-        """Returns whether `models` contains the app. Raises `WaitTimeoutError` if loading takes too long."""
+        """Returns whether `models` contains the app.
+
+        Raises `AppNotLoadedError` if loading takes too long, and `WaitTimeoutError` at the deadline of the caller.
+        """
         if any(self._is_loaded_in(model) for model in models):
             return True
         if self._deadline.is_over:
-            raise WaitTimeoutError(
+            kind = WaitTimeoutError if self._limit.is_over else AppNotLoadedError
+            raise kind(
                 f"the gateway has not loaded generation {self._view.generation} of {self._view.name}: see its log"
             )
         return False

@@ -167,6 +167,10 @@ class WaitTimeoutError(ClientError, TimeoutError):
     """An app did not reach the awaited state in time. It may still do so."""
 
 
+class AppNotLoadedError(WaitTimeoutError):
+    """The gateway has not loaded an app in the time that it may take, which is shorter than that of the caller."""
+
+
 @contextmanager
 def translated_errors(url: str, read_timeout: float | None) -> Iterator[None]:
     """Converts the HTTP library's errors to errors of this module."""

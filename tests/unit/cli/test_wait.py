@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -62,6 +64,20 @@ def test_it_fails_if_the_replicas_will_not_be_ready(
 
     assert result.exit_code == 1
     assert message in result.stderr
+
+
+def test_an_app_that_the_gateway_does_not_load_is_named(
+    cli: CliRunner, server: StubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = count(step=10)
+    monkeypatch.setattr("cornserve.client.deadline.time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    server.on("GET /v1/models", json_response({"data": []}))
+    server.on(EVENTS, sse_response(("put", view(2, "serving", "ready", "ready"))))
+
+    result = cli.invoke(app, ["wait", "a", "--url", server.url])
+
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1] == "error: the gateway has not loaded generation 2 of a: see its log"
 
 
 def test_it_ends_after_the_timeout(cli: CliRunner, server: StubServer) -> None:
