@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 
 from cornserve.atomic_files import check_writable
@@ -28,7 +29,7 @@ def home_check(home: Home) -> CheckResult:
 
 
 def disk_check(home: Home) -> CheckResult:
-    existing = next(path for path in (home.path, *home.path.parents) if path.exists())
+    existing = next(path for path in (home.path, *home.path.parents) if os.path.exists(path))
     free = shutil.disk_usage(existing).free
     return CheckResult(
         "disk",
@@ -43,7 +44,7 @@ def store_check(home: Home) -> CheckResult:
     from cornserve.control.store.base import StoreUnavailableError
     from cornserve.control.store.sqlite_errors import repair_command
 
-    if not home.path.is_dir():
+    if not os.path.isdir(home.path):  # In contrast to `Path.is_dir`, False if its path cannot be searched.
         return CheckResult("store", True, "empty")
     try:
         problems = store_problems(home)

@@ -135,9 +135,9 @@ async def _run_processes(
 def check_not_running(home: Home) -> None:
     """Raises `InstanceStartError` if an instance runs for the home, or if its file cannot be read."""
     repair = f"run `cornserve doctor --repair --home {home.path}`"
-    if home.instance.is_dir():
-        raise InstanceStartError(f"{home.instance} is a directory: {repair}")
     try:
+        if home.instance.is_dir():
+            raise InstanceStartError(f"{home.instance} is a directory: {repair}")
         running = Instance.find_running(home)
     except OSError as error:
         raise InstanceStartError(

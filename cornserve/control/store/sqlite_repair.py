@@ -43,9 +43,9 @@ def find_damage(store: Path) -> str:
 
     Raises `StoreUnavailableError` if the store cannot be accessed, for example because of its permissions.
     """
-    if is_missing(store):
-        return f"{store.name} is missing, but {store.name}-wal exists" if Path(f"{store}-wal").exists() else ""
     try:
+        if is_missing(store):
+            return f"{store.name} is missing, but {store.name}-wal exists" if Path(f"{store}-wal").exists() else ""
         check_store(store)
         with closing(connect_existing(store, isolation_level=None)) as database:
             problem: str = database.execute("PRAGMA quick_check(1)").fetchone()[0]

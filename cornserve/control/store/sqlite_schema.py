@@ -54,13 +54,20 @@ def prepare_store(path: Path) -> None:
 
 
 def is_missing(path: Path) -> bool:
-    """Raises `StoreUnavailableError` if the path is a link to a missing file, which an empty store must not replace."""
+    """Raises `StoreUnavailableError` if the path is a link to a missing file, which an empty store must not replace.
+
+    Raises `OSError` if it cannot be found out.
+    """
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return True
     if path.is_symlink() and not path.exists():
         raise StoreUnavailableError(
             f"cannot access the store {path}: it is a symbolic link to the missing file {path.readlink()}: "
             "restore this file, or remove the link"
         )
-    return not path.exists()
+    return False
 
 
 def existing(path: Path) -> str:

@@ -174,6 +174,17 @@ def test_doctor_says_what_apps_can_reach_on_this_machine(
     assert all(words in part for words, part in zip(found, parts, strict=True)), result.found
 
 
+def test_a_home_that_cannot_be_accessed_is_an_essential_failure(cli: CliRunner) -> None:
+    home = Home(Path("/", "a" * 300))
+
+    results = {result.name: result for result in doctor_checks.run_checks(home, "127.0.0.1", free_port())}
+    started = cli.invoke(app, ["up", "--home", str(home.path), "--port", str(free_port())])
+
+    assert [name for name in ("home", "instance") if results[name].ok] == []
+    assert "File name too long" in results["home"].found
+    assert started.stderr.startswith(f"error: cannot read {home.instance}: File name too long: ")
+
+
 def test_a_port_in_use_is_an_essential_failure_with_a_remedy(cli: CliRunner) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         result = cli.invoke(app, ["doctor", "--port", str(listener.getsockname()[1])])

@@ -215,6 +215,11 @@ def test_a_missing_store_is_not_damaged(path: Path) -> None:
     assert find_damage(path) == ""
 
 
+def test_a_store_that_cannot_be_accessed_is_not_missing(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailableError, match="File name too long"):
+        find_damage(tmp_path / ("a" * 300))
+
+
 def test_a_log_without_its_store_is_damage(path: Path) -> None:
     path.with_name("state.db-wal").write_bytes(b"log")
     with pytest.raises(StoreDamagedError, match="missing"):
