@@ -235,7 +235,7 @@ def _gateway(home: Home, name: str, url: str) -> CheckResult:
 
 def _port(host: str, port: int) -> CheckResult:
     try:
-        socket.create_server((host, port)).close()
+        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError as error:
         return CheckResult(
             "port",

@@ -193,6 +193,21 @@ def test_a_port_in_use_is_an_essential_failure_with_a_remedy(cli: CliRunner) -> 
     assert "cornserve up --port" in result.stdout
 
 
+def test_a_port_of_an_ipv6_address_is_checked(tmp_path: Path) -> None:
+    try:
+        listener = socket.create_server(("::1", 0), family=socket.AF_INET6)
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with listener:
+        port = listener.getsockname()[1]
+        used, free = (
+            next(result for result in doctor_checks.run_checks(Home(tmp_path), "::1", number) if result.name == "port")
+            for number in (port, 0)
+        )
+    assert (used.ok, free.ok) == (False, True)
+    assert used.found.startswith(f"::1:{port}: Address already in use")
+
+
 def test_the_port_of_a_running_instance_is_not_checked(cli: CliRunner, tmp_path: Path) -> None:
     Instance.of_current_process("http://127.0.0.1:1").write(Home(tmp_path))
     with socket.create_server(("127.0.0.1", 0)) as listener:
