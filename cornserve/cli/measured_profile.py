@@ -51,7 +51,6 @@ def measure_profile(
         CliError, PlannerError: before an executor starts, if the slots or the device time do not suffice, or if the
             plan needs other GPUs than those of one measured type; later, if an option fails.
     """
-    from cornserve.atomic_files import write_atomically
     from cornserve.control.planning.input_checks import check_options
     from cornserve.profiler.app_measurement import PLAN_PRECISION
 
@@ -68,12 +67,11 @@ def measure_profile(
         if left := profiling.run(seconds):
             names = ", ".join(item.what for item in left)
             raise CliError(f"the budget did not suffice for {names}: increase --budget; finished measurements are kept")
-        file = measurement.profiler.store.profile_file(target.name, device.name)
         profile = measurement.profile(measurement.results)
         if given is not None:
             kept = (entry for entry in given.profile.options if entry.option not in missing)
             profile = given.profile.model_copy(update={"options": (*kept, *profile.options)})
-        write_atomically(file, profile.dump())
+        file = measurement.profiler.store.write_profile(target.name, device.name, profile.dump())
     stderr().print(f"profile: {file}", markup=False)
     return MeasuredProfile(file, {**dict.fromkeys(missing, device.slot_type), **slot_types})
 

@@ -33,12 +33,6 @@ class ProfileStore:
     def file(self, spec: ExecutorSpec, device: str) -> Path:
         return self.path / f"{spec.key}-{device}.json"
 
-    def profile_file(self, app: str, device: str) -> Path:
-        """Returns the file for the planner's profile of an app. Creates its directory."""
-        directory = self.path / "apps"
-        directory.mkdir(parents=True, exist_ok=True)
-        return directory / f"{app}-{device}.json"
-
     def read(self, spec: ExecutorSpec, device: str) -> OptionResults | None:
         """Returns the results of an option, or None without any. Raises `ProfileStoreError` if they are damaged."""
         file = self.file(spec, device)
@@ -54,8 +48,22 @@ class ProfileStore:
             raise ProfileStoreError(f"cannot read {file}: {error.strerror}: make it readable") from error
 
     def write(self, results: OptionResults) -> None:
-        try:
+        with self._explained():
             write_atomically(self.file(results.spec, results.conditions.device), results.model_dump_json(indent=1))
+
+    def write_profile(self, app: str, device: str, text: str) -> Path:
+        """Writes the planner's profile of an app, and returns its file. Raises `ProfileStoreError`."""
+        file = self.path / "apps" / f"{app}-{device}.json"
+        with self._explained():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(file, text)
+        return file
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Raises a `ProfileStoreError` for an error of the file system."""
+        try:
+            yield
         except OSError as error:
             raise ProfileStoreError(f"cannot write to {self.path}: {error.strerror}: choose another --home") from error
 
@@ -63,11 +71,9 @@ class ProfileStore:
     def locked(self) -> Iterator[None]:
         """Excludes other profilers of the home during the block: they would disturb each other's measurements."""
         os.umask(PRIVATE_UMASK)
-        try:
+        with self._explained():
             self.path.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise ProfileStoreError(f"cannot write to {self.path}: {error.strerror}: choose another --home") from error
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -166,6 +166,16 @@ def test_a_damaged_file_is_named(tmp_path: Path, results: OptionResults) -> None
         store.read(TASK.spec, "small")
 
 
+def test_a_profile_is_written_or_its_directory_is_named(tmp_path: Path) -> None:
+    store = ProfileStore.of(Home(tmp_path))
+    assert store.write_profile("caption", "small", "{}").read_text() == "{}"
+
+    (other := Home(tmp_path / "other")).path.mkdir()
+    ProfileStore.of(other).path.touch()
+    with pytest.raises(ProfileStoreError, match=r"cannot write to .*profiles: .*: choose another --home"):
+        ProfileStore.of(other).write_profile("caption", "small", "{}")
+
+
 def test_starts_and_the_highest_memory_are_kept(results: OptionResults) -> None:
     found = results.with_memory(MemoryUse(started=1, peak=9)).with_memory(None)
     assert found.with_memory(MemoryUse(started=2, peak=3)).memory == MemoryUse(started=2, peak=9)
