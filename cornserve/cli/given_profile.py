@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -69,13 +71,14 @@ def check_profile(
 
 
 def _specs(target: DeployTarget, graph: AppGraph) -> dict[str, ExecutorSpec]:
-    """Returns the executors of the options. Runs the code of an app with source."""
+    """Returns the executors of the options. Runs the code of an app with source, whose prints go to standard error."""
     from cornserve.app.load import load_app, with_all_paths
     from cornserve.app.source import unload_app
     from cornserve.task.unit import unit_tasks
 
     module = "cornserve_checked_app"
-    app = load_app(target.name, with_all_paths(target.spec), module)
+    with redirect_stdout(sys.stderr):
+        app = load_app(target.name, with_all_paths(target.spec), module)
     unload_app(module)
     units = {unit.key: unit for path in app.paths for unit in unit_tasks(path)}
     return {name: units[option.executor].spec for name, option in graph.options.items()}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -55,7 +56,9 @@ class Profiling:
 
     @classmethod
     def of_target(cls, client: Client, target: DeployTarget, options: ProfilingOptions) -> Profiling:
-        """Loads the app, and finds the device and the mixes to measure. Runs the code of an app with source.
+        """Loads the app, and finds the device and the mixes to measure.
+
+        Runs the code of an app with source, whose prints go to standard error.
 
         Raises `CliError` or an error that `profiling_errors` converts.
         """
@@ -64,8 +67,9 @@ class Profiling:
         from cornserve.profiler.option_mixes import measured_options
         from cornserve.profiler.profiler import Profiler
 
-        loaded = MeasuredApp.load(target.name, target.spec)
-        measured = measured_options(loaded.app, loaded.graph, _templates(loaded, options), options.only)
+        with redirect_stdout(sys.stderr):
+            loaded = MeasuredApp.load(target.name, target.spec)
+            measured = measured_options(loaded.app, loaded.graph, _templates(loaded, options), options.only)
         if client.address.cluster is None:
             device = Device.find(options.home, options.device)
         else:

@@ -21,6 +21,14 @@ RESPONSE: dict[str, object] = {
 }
 HOSTILE_EVENT = {"type": "Warning", "reason": "Failed", "object": "Pod/llm-0", "message": "read\x1b[2J"}
 
+PRINTING_APP = """
+from cornserve import App
+from cornserve_echo.stages import Caption, CaptionRequest, StageTask
+
+print("imported")
+app = App(name="caption", paths=[Caption(llm=StageTask(seconds={"llm": 0.02}))], probes=[CaptionRequest()])
+"""
+
 
 def test_fields_that_are_null_or_empty_are_left_out_unless_json_is_asked_for(
     cli: CliRunner, server: StubServer
@@ -55,6 +63,16 @@ def test_up_refuses_tls_with_a_library_that_does_not_encrypt(
     assert refused.exit_code == 1
     assert refused.stderr == "error: UCX does not encrypt: with --internal-tls, leave out --transport ucx\n"
     assert not home.exists()
+
+
+def test_prints_of_an_app_are_not_part_of_the_json_of_its_profile(cli: CliRunner, tmp_path: Path) -> None:
+    (file := tmp_path / "caption.py").write_text(PRINTING_APP)
+
+    listed = cli.invoke(app, ["profile", str(file), "--dry-run", "--json", "--home", str(tmp_path)])
+
+    assert listed.exit_code == 0, listed.stderr
+    assert [entry["option"] for entry in json.loads(listed.stdout)] == ["llm"]
+    assert "imported" in listed.stderr
 
 
 def test_errors_are_one_line_without_control_characters(cli: CliRunner, server: StubServer) -> None:
