@@ -342,6 +342,8 @@ def _deploy_and_wait(client: Client, target: DeployTarget, deadline: Deadline) -
         *_, view = display.follow(client.follow(deployed, timeout=deadline.limit, on_outage=display.show), unfinished)
         if view.phase == "serving":
             display.show(f"{view.name} serves. Try: {target.example_command}")
+        elif view.phase == "parked":
+            display.show(f"{view.name} is parked: start it with `cornserve scale {view.name} 1`")
     return view
 
 

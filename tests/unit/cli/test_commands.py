@@ -839,6 +839,21 @@ def test_a_parked_app_is_shown(cli: CliRunner, server: StubServer) -> None:
     assert "parked" in cli.invoke(app, ["status", "--url", server.url]).stdout
 
 
+def test_the_deployment_of_a_parked_app_names_the_command_that_starts_it(
+    cli: CliRunner, server: StubServer, tmp_path: Path
+) -> None:
+    (file := tmp_path / "echo.py").write_text(ECHO)
+    view = {"name": "echo", "uid": "u", "generation": 2, "version": 1, "spec": {"model": {"id": "/m"}, "replicas": 0}}
+    server.on("PUT /admin/v1/apps/echo", json_response(view | {"status": {}}))
+    parked = view | {"status": {"phase": "parked", "generation": 2}}
+    server.on("GET /admin/v1/apps/echo/events", sse_response(("put", parked)))
+
+    result = cli.invoke(app, ["deploy", str(file), "--url", server.url])
+
+    assert result.exit_code == 0
+    assert "echo is parked: start it with `cornserve scale echo 1`" in result.stderr
+
+
 def test_a_restart_that_fails_is_reported(cli: CliRunner, server: StubServer) -> None:
     status = {"phase": "failed", "generation": 2, "message": "out of words"}
     view = {"name": "a", "uid": "u", "generation": 2, "version": 1, "spec": {"model": {"id": "/m"}}}
