@@ -144,7 +144,7 @@ def _deploy(client: Client) -> None:
     from cornserve_demo import drawer, reader, speller
 
     def report(line: str) -> None:
-        console.print(line, style="dim")
+        console.print(line, markup=False, style="dim")
 
     console = stderr()
     client.deploy(reader.MODEL, name=reader.APP, on_progress=report)

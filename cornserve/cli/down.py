@@ -23,9 +23,13 @@ def down(
 
     directory = home_directory(home)
     console = stderr()
+
+    def report(line: str) -> None:
+        console.print(line, markup=False, style="dim")
+
     try:
         with console.status("Stopping Cornserve"):
-            ended = shut_down(directory, keep_apps=keep_apps, report=lambda line: console.print(line, style="dim"))
+            ended = shut_down(directory, keep_apps=keep_apps, report=report)
     except HomeInUseError as error:
         raise CliError(f"{error}: wait until the other command has ended, and retry") from error
     except PermissionError as error:
@@ -42,6 +46,7 @@ def down(
     if json:
         print_json(asdict(ended))
         return
-    stdout().print("Cornserve stopped" if ended.instance else f"No instance of Cornserve runs for {directory.path}")
+    done = "Cornserve stopped" if ended.instance else f"No instance of Cornserve runs for {directory.path}"
+    stdout().print(done, markup=False)
     if ended.apps:
         stdout().print(f"Deleted: {', '.join(ended.apps)}")

@@ -48,7 +48,7 @@ def run_import(target: object, function: Callable[[], T], deadline: Deadline | N
     exited = os.pidfd_open(child.pid)
     try:
         if (deadline is None or deadline.left > NOTICE_SECONDS) and not wait([receiver, exited], NOTICE_SECONDS):
-            stderr().print(f"importing {name} …")
+            stderr().print(f"importing {name} …", markup=False)
         if not wait([receiver, exited], None if deadline is None else deadline.limit):
             assert deadline is not None
             raise CliError(f"the import of {name} has not ended after {deadline.seconds:g} s: give a longer --timeout")

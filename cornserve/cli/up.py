@@ -278,6 +278,8 @@ def _report(message: str) -> None:
 
 def _show_ready(instance: Instance, options: InstanceOptions, json: bool, heading: str, ending: str) -> None:
     """Prints the URL of the instance, and the next commands below `heading`."""
+    from rich.markup import escape
+
     home = options.home
     if json:
         print_json(instance.model_dump() | {"home": str(home.path)}, lines=True)
@@ -285,7 +287,8 @@ def _show_ready(instance: Instance, options: InstanceOptions, json: bool, headin
     print_line = stdout().print
     gateways = f" ({options.gateways} gateways)" if options.gateways > 1 else ""
     print_line(
-        f"[bold green]Cornserve[/bold green] listens on [bold]{instance.url}[/bold]{gateways}   [dim]{home.path}[/dim]"
+        f"[bold green]Cornserve[/bold green] listens on [bold]{instance.url}[/bold]{gateways}   "
+        f"[dim]{escape(str(home.path))}[/dim]"
     )
     apps = _apps(instance, options.read_access())
     if apps:

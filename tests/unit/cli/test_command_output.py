@@ -65,6 +65,14 @@ def test_up_refuses_tls_with_a_library_that_does_not_encrypt(
     assert not home.exists()
 
 
+def test_paths_are_not_markup(cli: CliRunner, tmp_path: Path) -> None:
+    home = tmp_path / "[bold]home"
+
+    result = cli.invoke(app, ["down", "--home", str(home)])
+
+    assert result.stdout == f"No instance of Cornserve runs for {home}\n"
+
+
 def test_prints_of_an_app_are_not_part_of_the_json_of_its_profile(cli: CliRunner, tmp_path: Path) -> None:
     (file := tmp_path / "caption.py").write_text(PRINTING_APP)
 
