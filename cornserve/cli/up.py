@@ -364,10 +364,14 @@ def _media_allowlist(settings: list[str]) -> MediaAllowlist:
 
 
 def _apps(instance: Instance, access: Access) -> list[str]:
-    from cornserve.client import Client
+    """Returns the names of the apps, or an empty list if a client in this environment cannot read them."""
+    from cornserve.client import Client, ClientError
 
-    with Client(instance.url, admin_token=access.admin_token) as client:
-        return [app.name for app in client.apps()]
+    try:
+        with Client(instance.url, admin_token=access.admin_token) as client:
+            return [app.name for app in client.apps()]
+    except ClientError:  # The instance runs nevertheless.
+        return []
 
 
 def _is_found_by_default(instance: Instance, home: Home) -> bool:

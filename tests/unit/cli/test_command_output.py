@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cornserve.cli.commands import app
+from cornserve.instance import Instance
 from tests.unit.http_server import StubServer, json_response
 
 RESPONSE: dict[str, object] = {
@@ -63,6 +64,18 @@ def test_up_refuses_tls_with_a_library_that_does_not_encrypt(
     assert refused.exit_code == 1
     assert refused.stderr == "error: UCX does not encrypt: with --internal-tls, leave out --transport ucx\n"
     assert not home.exists()
+
+
+def test_an_instance_that_runs_is_shown_if_clients_cannot_use_it_in_this_environment(
+    cli: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instance = Instance.of_current_process("http://127.0.0.1:1")
+    monkeypatch.setattr("cornserve.cli.detached.start_detached", lambda options: instance)
+
+    started = cli.invoke(app, ["up", "--detach", "--home", str(tmp_path)], env={"CORNSERVE_API_KEY": "not a key"})
+
+    assert (started.exit_code, started.stderr) == (0, "")
+    assert started.stdout.startswith(f"Cornserve listens on {instance.url}   {tmp_path}\n")
 
 
 def test_paths_are_not_markup(cli: CliRunner, tmp_path: Path) -> None:
