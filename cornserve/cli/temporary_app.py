@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from cornserve.cli.console import CliError, stderr
+from cornserve.cli.console import CliError, print_warning, stderr
 
 if TYPE_CHECKING:
     from cornserve.app.record import AppView
@@ -31,12 +32,13 @@ def temporary_app(
         check: is called with each view of the app while it starts. Its errors end the wait.
     """
     from cornserve.cli.progress_display import ProgressDisplay
-    from cornserve.client import ClientError
+    from cornserve.client import ApiStatusError, ClientError
 
-    display = ProgressDisplay()
+    display, is_stored = ProgressDisplay(), False
     try:
         with display.shown():
             deployed = client.deploy(target, wait=False)
+            is_stored = True
             following = client.follow(deployed, timeout=timeout, on_outage=display.show)
             for view in display.follow(following, f"{what} does not serve"):
                 check(view)
@@ -46,5 +48,10 @@ def temporary_app(
             raise CliError(f"{what} failed to start: {view.status.message}")
         yield view.name
     finally:
-        with suppress(ClientError):
+        try:
             client.delete(target.name)
+        except ClientError as error:
+            is_missing = isinstance(error, ApiStatusError) and error.status == HTTPStatus.NOT_FOUND
+            if is_stored and not is_missing:
+                name = target.name
+                print_warning(f"the app {name} may still exist: {error}: delete it with `cornserve delete {name}`")

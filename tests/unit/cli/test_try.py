@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from cornserve.cli import file_import
 from cornserve.cli.commands import app
-from tests.unit.http_server import StubServer
+from tests.unit.http_server import StubServer, json_response, sse_response
 
 SOURCE = """
 from collections.abc import Generator
@@ -138,6 +139,27 @@ def test_a_file_may_have_any_name(file: Path, server: StubServer) -> None:
 
     assert result.stderr.startswith("error: no response for PUT /admin/v1/apps/try-")
     assert server.requests[0][1]["source"]["filename"] == "app.py"
+
+
+def test_a_temporary_app_that_cannot_be_deleted_is_named(
+    file: Path, server: StubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cornserve.cli.try_task.uuid4", lambda: UUID(int=0))
+    status = {"phase": "failed", "generation": 1, "message": "no memory"}
+    view = {"name": "try-00000000", "uid": "u", "generation": 1, "version": 1, "spec": {"model": {"id": "/m"}}}
+    server.on("PUT /admin/v1/apps/try-00000000", json_response(view | {"status": {}}))
+    server.on("GET /admin/v1/apps/try-00000000/events", sse_response(("put", view | {"status": status})))
+    server.on("DELETE /admin/v1/apps/try-00000000", json_response({"error": {"message": "the disk is full"}}, 503))
+
+    result = run(file, "--url", server.url)
+
+    assert result.exit_code == 1
+    warning, error = result.stderr.splitlines()
+    assert warning == (
+        "warning: the app try-00000000 may still exist: the disk is full: delete it with "
+        "`cornserve delete try-00000000`"
+    )
+    assert error == f"error: {file} failed to start: no memory"
 
 
 def test_wrong_files_requests_and_paths_are_one_line(file: Path, tmp_path: Path) -> None:
