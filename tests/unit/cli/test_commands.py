@@ -854,6 +854,19 @@ def test_the_deployment_of_a_parked_app_names_the_command_that_starts_it(
     assert "echo is parked: start it with `cornserve scale echo 1`" in result.stderr
 
 
+@pytest.mark.parametrize(("options", "output"), [([], "a deleted\nc deleted\n"), (["--json"], {"deleted": ["a", "c"]})])
+def test_an_app_that_cannot_be_deleted_does_not_stop_the_others(
+    cli: CliRunner, server: StubServer, options: list[str], output: object
+) -> None:
+    for name in ("a", "c"):
+        server.on(f"DELETE /admin/v1/apps/{name}", json_response({}))
+
+    result = cli.invoke(app, ["delete", "a", "b", "c", *options, "--url", server.url])
+
+    assert (result.exit_code, result.stderr) == (1, "error: no response for DELETE /admin/v1/apps/b\n")
+    assert (json.loads(result.stdout) if options else result.stdout) == output
+
+
 def test_a_restart_that_fails_is_reported(cli: CliRunner, server: StubServer) -> None:
     status = {"phase": "failed", "generation": 2, "message": "out of words"}
     view = {"name": "a", "uid": "u", "generation": 2, "version": 1, "spec": {"model": {"id": "/m"}}}
