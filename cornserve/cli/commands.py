@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import sys
 from collections import UserDict
 from collections.abc import Callable
 from functools import cache, partial
@@ -68,6 +71,10 @@ class CommandGroup(TyperGroup):
         except typer.BadParameter as error:
             raise _described(error) from error
         except Exception as error:
+            if isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes the rest when it exits.
+                print_error(f"cannot write to standard output: {error.strerror}")
+                raise typer.Exit(1) from error
             if not _is_expected(error):
                 raise
             print_error(str(error))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -94,6 +96,20 @@ def test_prints_of_an_app_are_not_part_of_the_json_of_its_profile(cli: CliRunner
     assert listed.exit_code == 0, listed.stderr
     assert [entry["option"] for entry in json.loads(listed.stdout)] == ["llm"]
     assert "imported" in listed.stderr
+
+
+@pytest.mark.parametrize("arguments", [["models"], ["models", "--json"]])
+def test_a_full_disk_is_reported_in_one_line(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "cornserve.cli", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    expected = (1, "error: cannot write to standard output: No space left on device\n")
+    assert (done.returncode, done.stderr) == expected
 
 
 def test_errors_are_one_line_without_control_characters(cli: CliRunner, server: StubServer) -> None:
