@@ -285,4 +285,12 @@ def _build(name: str) -> Any:
 
 
 def main() -> None:
+    _open_missing_streams()
     app()
+
+
+def _open_missing_streams() -> None:
+    """Opens /dev/null for each standard stream that the program was started without. Python has None in its place."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  it stays open

@@ -71,6 +71,22 @@ def test_a_conversation_survives_a_broken_connection(server: StubServer, termina
     assert [message["content"] for message in last["messages"]] == ["Hello!", "Hi.", "Are you there?"]
 
 
+def test_standard_streams_may_be_closed(server: StubServer) -> None:
+    server.on("POST /v1/chat/completions", chat_response("Hi."))
+
+    def run(closed: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        shell = ["sh", "-c", f'exec "$@" {closed}', "sh"]
+        return subprocess.run([*shell, *command(server, *arguments)], stderr=subprocess.PIPE, text=True, check=False)
+
+    without_output, without_input = run(">&-", "chat", "a", "Hello!"), run("<&-", "chat", "a")
+
+    assert (without_output.returncode, without_output.stderr) == (0, "")
+    assert (without_input.returncode, without_input.stderr) == (
+        1,
+        "error: the question is missing: give it as an argument or on standard input\n",
+    )
+
+
 def test_a_conversation_with_an_unknown_app_is_refused(server: StubServer, terminal: Terminal) -> None:
     server.on("GET /v1/models", json_response({"data": [{"id": "a"}]}))
 
