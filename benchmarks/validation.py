@@ -3,10 +3,10 @@
 
 V0 is queueing theory, V1 one event for each step of a language model and vLLM's scheduler, and V2 the logged decisions
 of gateways and controllers: their tests must all pass. V3 is a gateway with echo executors, for every routing policy.
-V4 are language models, alone and with their encoder apart, which are profiled before. V5 are replicas that start, fail
-and stop under load. V3 to V5 print the differences and the tolerances that are missed, V3 and V4 also the noise between
-two measurements. They measure a load until two measurements in a row differ by no more than the tolerances, at most a
-few times; a figure whose noise is above its tolerance shows nothing.
+V4 are language models, alone and with their encoder apart, which are profiled before and after each load. V5 are
+replicas that start, fail and stop under load. V3 to V5 print the differences and the tolerances that are missed, V3
+and V4 also the noise between two measurements. They measure a load until two measurements in a row differ by no more
+than the tolerances, at most a few times; a figure whose noise is above its tolerance shows nothing.
 
     benchmarks/validation.py
     benchmarks/validation.py V4 --text-model ~/models/SmolLM2-135M-Instruct --image-model ~/models/tiny-qwen25vl
@@ -51,7 +51,12 @@ def engine_rows(options: argparse.Namespace) -> list[EngineRow]:
         if model is not None:
             with TemporaryDirectory(prefix="cornserve-benchmark-") as folder:
                 rows += compare_engines(
-                    Path(folder) / "instance", model, is_multimodal=is_multimodal, quick=options.quick
+                    Path(folder) / "instance",
+                    model,
+                    is_multimodal=is_multimodal,
+                    seconds=options.seconds,
+                    most=2 if options.quick else MOST_MEASUREMENTS,
+                    quick=options.quick,
                 )
     return rows
 
@@ -159,7 +164,7 @@ TABLES: dict[str, Callable[[Sequence[Any]], Table]] = {
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", metavar="CASE", default=CASES, help=f"{', '.join(CASES)} (default: all)")
-    parser.add_argument("--seconds", type=float, default=20.0, help="duration of each load of V3 and V5 (default: 20)")
+    parser.add_argument("--seconds", type=float, default=20.0, help="duration of each load of V3 to V5 (default: 20)")
     parser.add_argument("--text-model", type=Path, help="V4: directory of a language model")
     parser.add_argument("--image-model", type=Path, help="V4: directory of a model that reads images")
     parser.add_argument("--quick", action="store_true", help="run minimal measurements")

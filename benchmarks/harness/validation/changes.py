@@ -34,6 +34,9 @@ SERVICE_SECONDS = 0.05
 
 LATE_SECONDS = 8 * SERVICE_SECONDS
 
+BURST_SECONDS = 0.1
+"""The time from a burst to the change."""
+
 QUIET_SECONDS = 2.0
 """After this time without late requests, the app has recovered."""
 
@@ -55,12 +58,14 @@ class ChangeScenario:
     Args:
         before, after: replicas. If they are equal, one fails and is replaced.
         load: the requests that arrive in the time of one.
+        burst: the requests that arrive together before the change, so that the change delays them.
     """
 
     name: str
     before: int
     after: int
     load: float
+    burst: int = 0
 
     @property
     def is_failure(self) -> bool:
@@ -68,9 +73,9 @@ class ChangeScenario:
 
 
 SCENARIOS = (
-    ChangeScenario("failure", 2, 2, 1.6),
+    ChangeScenario("failure", 2, 2, 1.6, burst=20),
     ChangeScenario("scale-out", 1, 2, 1.3),
-    ChangeScenario("drain", 3, 2, 1.5),
+    ChangeScenario("drain", 3, 2, 1.6, burst=40),
 )
 
 
@@ -188,7 +193,9 @@ class _ScaledApp:
 
 
 def _compare(app: _ScaledApp, scenario: ChangeScenario, seconds: float, run: int) -> ChangeRow:
-    arrivals, change = poisson_arrivals(scenario.load / SERVICE_SECONDS, seconds), seconds / 5
+    change = seconds / 5
+    burst = [change - BURST_SECONDS] * scenario.burst
+    arrivals = sorted([*poisson_arrivals(scenario.load / SERVICE_SECONDS, seconds), *burst])
     app.scale(scenario.before)
     responses, startup = asyncio.run(_measure(app, scenario, arrivals, change))
     measured = ChangeFigures.of(arrivals, responses, change)

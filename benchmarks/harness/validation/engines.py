@@ -1,8 +1,9 @@
 """Language models on the CPU, whole or with their encoder apart, and their simulation (V4).
 
-The step model is profiled before, through the gateway: prompts alone give the seconds of a token of the prompt, and
-requests that are sent together those of decode steps. A constant time before the first token is that of gateway,
-tokenizer and template. An image takes the time by which it delays the first token of a prompt of the same length.
+The step model is profiled through the gateway: prompts alone give the seconds of a token of the prompt, and requests
+that are sent together those of decode steps. A constant time before the first token is that of gateway, tokenizer and
+template. An image takes the time by which it delays the first token of a prompt of the same length. Each load is
+profiled before and after its measurement, because the speed of a shared machine changes within minutes.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import random
 import statistics
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import numpy as np
 
@@ -159,6 +161,40 @@ class EngineProfile:
         return self.delay + self.fixed + prompt * (self.per_token + self.per_context) + self.per_sequence
 
 
+@dataclass(slots=True)
+class ProfiledTimes:
+    """The measurements of a profile.
+
+    Args:
+        parts, seconds: the numbers of delays, steps, tokens, sequences and tokens of context in a time, and the time.
+        images: the tokens of a prompt with an image, and the seconds until its first token.
+    """
+
+    parts: list[list[float]] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    images: list[tuple[int, float]] = field(default_factory=list)
+
+    def add(self, parts: list[float], seconds: float) -> None:
+        self.parts.append(parts)
+        self.seconds.append(seconds)
+
+    def fit(self) -> EngineProfile:
+        """Returns the parts of a step whose sums differ least from the times, relative to them."""
+        matrix, measured = np.array(self.parts, dtype=float), np.array(self.seconds)
+        delay, *step = non_negative_least_squares(matrix / measured[:, None], np.ones((len(measured), 1)))[:, 0]
+        fixed, *others = map(float, step)
+        profile = EngineProfile(float(delay), max(LEAST_SECONDS, fixed), *others)
+        delays = [seconds - profile.first_token(prompt) for prompt, seconds in self.images]
+        return replace(profile, image=max(LEAST_SECONDS, statistics.median(delays))) if delays else profile
+
+
+class ProfiledLoad(NamedTuple):
+    """The measurements of a load, and the profile of the times before and after it."""
+
+    samples: Sequence[RequestSample]
+    profile: EngineProfile
+
+
 @dataclass(frozen=True, slots=True)
 class ProfiledChat:
     """A chat of the profile or of the load: about the tokens of its text, and its output tokens."""
@@ -185,8 +221,16 @@ class ProfiledChat:
         return calls.chat(APP, [{"role": "user", "content": content}], options, TIMEOUT_SECONDS, stream=True)
 
 
-def compare_engines(folder: Path, model: Path, *, is_multimodal: bool, quick: bool) -> Iterator[EngineRow]:
-    """Yields a row for each load. `folder` is for the instance, and must not exist."""
+def compare_engines(
+    folder: Path, model: Path, *, is_multimodal: bool, seconds: float, most: int, quick: bool
+) -> Iterator[EngineRow]:
+    """Yields a row for each load.
+
+    Args:
+        folder: for the instance. It must not exist.
+        seconds: the duration of each load.
+        most: the most measurements of a load, of which the first pair with little noise counts.
+    """
     instance = SlotInstance(folder, 2)
     with instance.started() as client:
         options = {
@@ -201,12 +245,9 @@ def compare_engines(folder: Path, model: Path, *, is_multimodal: bool, quick: bo
         load = EngineLoad(client, is_multimodal=is_multimodal)
         requests = load.requests(40 if quick else 400)
         asyncio.run(load.send(requests[:4], [0.0] * 4))  # Warms up.
-        profile = load.profile(rounds=1 if quick else 3)
         rate = load.highest_rate(requests[: 12 if quick else 60])
         for part in LOADS[:1] if quick else LOADS:
-            yield load.compare(
-                model.name, part, rate, requests, profile, seconds=4.0 if quick else 75.0, most=2 if quick else 3
-            )
+            yield load.compare(model.name, part, rate, requests, seconds=4.0 if quick else seconds, most=most)
 
 
 class EngineLoad:
@@ -238,30 +279,27 @@ class EngineLoad:
                 raise RuntimeError(f"a request failed: {sample.reason or sample.error}")
         return samples
 
-    def profile(self, rounds: int) -> EngineProfile:
-        """Measures the seconds of steps and images."""
-        rows, seconds = [], []
+    def profiled(self, requests: Sequence[ProfiledChat], arrivals: Sequence[float]) -> ProfiledLoad:
+        """Measures the seconds of steps and images, the load, and the seconds again."""
+        times = ProfiledTimes()
+        self._profile(times)
+        samples = asyncio.run(self.send(requests, arrivals))
+        self._profile(times)
+        return ProfiledLoad(samples, times.fit())
+
+    def _profile(self, times: ProfiledTimes) -> None:
         for prompt in PROMPTS:
             for together in TOGETHER:
-                found = [self._together(ProfiledChat(prompt, OUTPUT, False), together) for _ in range(rounds)]
-                tokens = found[0][0].prompt_tokens
-                least = [min(sample.tpot or 0.0 for sample in samples) for samples in found]
-                rows.append([0, 1, together, together, together * (tokens + OUTPUT / 2)])
-                seconds.append(statistics.median(least))
+                samples = self._together(ProfiledChat(prompt, OUTPUT, False), together)
+                tokens = samples[0].prompt_tokens
+                least = min(sample.tpot or 0.0 for sample in samples)
+                times.add([0, 1, together, together, together * (tokens + OUTPUT / 2)], least)
                 if together == 1:
-                    rows.append([1, 1, tokens, 1, tokens])
-                    seconds.append(statistics.median(samples[0].ttft or 0.0 for samples in found))
-        matrix, measured = np.array(rows, dtype=float), np.array(seconds)
-        delay, *step = non_negative_least_squares(matrix / measured[:, None], np.ones((len(rows), 1)))[:, 0]
-        fixed, *others = map(float, step)
-        profile = EngineProfile(float(delay), max(LEAST_SECONDS, fixed), *others)
-        return self._with_image(profile, rounds) if self._is_multimodal else profile
-
-    def _with_image(self, profile: EngineProfile, rounds: int) -> EngineProfile:
-        found = [self._together(ProfiledChat(PROMPTS[0], 2, True), 1)[0] for _ in range(3 * rounds)]
-        delays = [(sample.ttft or 0.0) - profile.first_token(sample.prompt_tokens) for sample in found]
-        step = (profile.delay, profile.fixed, profile.per_token, profile.per_sequence, profile.per_context)
-        return EngineProfile(*step, image=max(LEAST_SECONDS, statistics.median(delays)))
+                    times.add([1, 1, tokens, 1, tokens], samples[0].ttft or 0.0)
+        if self._is_multimodal:
+            for _ in range(3):
+                (sample,) = self._together(ProfiledChat(PROMPTS[0], 2, True), 1)
+                times.images.append((sample.prompt_tokens, sample.ttft or 0.0))
 
     def _together(self, request: ProfiledChat, count: int) -> list[RequestSample]:
         return asyncio.run(self.send([request] * count, [0.0] * count))
@@ -278,7 +316,6 @@ class EngineLoad:
         load: float,
         rate: float,
         requests: Sequence[ProfiledChat],
-        profile: EngineProfile,
         seconds: float,
         most: int,
     ) -> EngineRow:
@@ -286,11 +323,11 @@ class EngineLoad:
         gaps = random.Random(1)
         count = max(4, min(len(requests), round(load * rate * seconds)))
         arrivals = [*accumulate(gaps.expovariate(load * rate) for _ in range(count))]
-        runs = steady_pair(
-            lambda: asyncio.run(self.send(requests[:count], arrivals)), _measured_figures, TOLERANCES, most
+        before, last = steady_pair(
+            lambda: self.profiled(requests[:count], arrivals), _measured_figures, TOLERANCES, most
         )
-        first, measured = map(_measured_figures, runs)
-        simulated = simulate_engine(profile, runs[1], has_encoder=self._is_multimodal)
+        first, measured = _measured_figures(before), _measured_figures(last)
+        simulated = simulate_engine(last.profile, last.samples, has_encoder=self._is_multimodal)
         found, noise = differences(simulated, measured), differences(first, measured)
         noisy = above(noise, TOLERANCES)
         return EngineRow(
@@ -343,7 +380,8 @@ def simulate_engine(profile: EngineProfile, samples: Sequence[RequestSample], *,
     return _figures(len(samples) / measurements.end, columns["tbt"], columns["ttft"])
 
 
-def _measured_figures(samples: Sequence[RequestSample]) -> Figures:
+def _measured_figures(load: ProfiledLoad) -> Figures:
+    samples = load.samples
     tpot, ttft = LatencyColumns(), LatencyColumns()
     for sample in samples:
         if sample.ttft is not None:

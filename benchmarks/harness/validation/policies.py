@@ -17,8 +17,11 @@ from benchmarks.harness.routing.replicas import ReplicaAddress, running_replicas
 from benchmarks.harness.validation.differences import above, differences, steady_pair
 from benchmarks.harness.validation.simulated import simulated_responses
 
-RATE = 40.0
-"""Requests per second. Service times are tens of milliseconds, of which the gateway takes a small part."""
+MOST_RATE = 40.0
+"""The most requests per second."""
+
+LEAST_SERVICE_SECONDS = 0.14
+"""The least time of a replica for a request: waits of gateway and executors for a core are a small part of it."""
 
 UTILIZATION = 0.7
 
@@ -56,21 +59,18 @@ def compare_policies(policies: Sequence[str], sizes: Iterable[int], seconds: flo
     Args:
         most: the most measurements, of which the first pair with little noise counts.
     """
-    arrivals = poisson_arrivals(RATE, seconds)
     for size in sizes:
-        with running_replicas(size, _service_seconds(size)) as replicas:
+        service = max(LEAST_SERVICE_SECONDS, UTILIZATION * size / MOST_RATE)
+        arrivals = poisson_arrivals(UTILIZATION * size / service, seconds)
+        with running_replicas(size, service) as replicas:
             for policy in policies:
-                yield _compare(policy, replicas, arrivals, most)
+                yield _compare(policy, replicas, service, arrivals, most)
 
 
 def poisson_arrivals(rate: float, seconds: float) -> list[float]:
     """Returns the times of about `rate * seconds` requests, always the same ones."""
     gaps = random.Random(1)
     return list(accumulate(gaps.expovariate(rate) for _ in range(round(rate * seconds))))
-
-
-def _service_seconds(replicas: int) -> float:
-    return UTILIZATION * replicas / RATE
 
 
 def _figures(responses: Sequence[float], seconds: float) -> Figures:
@@ -97,11 +97,13 @@ async def _measure(policy: str, replicas: Sequence[ReplicaAddress], arrivals: Se
     return _figures(times.response_seconds, seconds)
 
 
-def _compare(policy: str, replicas: Sequence[ReplicaAddress], arrivals: Sequence[float], most: int) -> PolicyRow:
+def _compare(
+    policy: str, replicas: Sequence[ReplicaAddress], service: float, arrivals: Sequence[float], most: int
+) -> PolicyRow:
     first, measured = steady_pair(
         lambda: uvloop.run(_measure(policy, replicas, arrivals)), lambda figures: figures, TOLERANCES, most
     )
-    load = simulated_responses(policy, len(replicas), _service_seconds(len(replicas)), arrivals)
+    load = simulated_responses(policy, len(replicas), service, arrivals)
     simulated = _figures([seconds for seconds in load.responses if seconds is not None], load.end)
     found, noise = differences(simulated, measured), differences(first, measured)
     noisy = above(noise, TOLERANCES)

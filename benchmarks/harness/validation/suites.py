@@ -17,7 +17,10 @@ SUITES = {
         "one event per step, and vLLM's scheduler",
         ("tests/unit/planner/simulation/test_language_model.py", "tests/integration/llm/test_simulated_scheduler.py"),
     ),
-    "V2": ("decisions of gateways and controllers", ("tests/unit/gateway/test_decision_log.py",)),
+    "V2": (
+        "decisions of gateways and controllers",
+        ("tests/unit/gateway/test_decision_log.py", "tests/unit/control/test_decision_log.py"),
+    ),
 }
 
 

@@ -162,9 +162,9 @@ def test_simulations_are_compared_with_measured_loads() -> None:
 
     assert [(row["policy"], row["replicas"]) for row in rows] == [("least-loaded", 2), ("least-tokens", 2)]
     for row in rows:
-        assert row["requests"] == 20
+        assert row["requests"] == 5
         for figures in (row["simulated"], row["measured"]):
-            assert figures["p99"] >= figures["mean"] >= 0.035  # The time of a replica for a request.
+            assert figures["p99"] >= figures["mean"] >= 0.14  # The time of a replica for a request.
         assert row["differences"].keys() == row["noise"].keys() == {"throughput", "mean", "p99"}
 
 
@@ -172,7 +172,7 @@ def test_simulations_are_compared_with_measured_loads() -> None:
 def test_simulated_failures_are_compared_with_those_of_an_instance() -> None:
     (row,) = run("validation.py", "V5")["V5"]
 
-    assert (row["change"], row["run"], row["requests"]) == ("failure", 1, 128)
+    assert (row["change"], row["run"], row["requests"]) == ("failure", 1, 148)
     assert row["measured"]["failed"] == row["simulated"]["failed"] == 0
     assert row["startup"] > 0
     assert min(row[side]["mean"] for side in ("measured", "simulated")) >= 0.05  # The time of a replica for a request.
