@@ -31,6 +31,9 @@ LEAST_WINDOWS, MOST_WINDOWS = 5, 15
 MEDIAN_BEND = 0.605
 """The standard deviation of normal variables, relative to the median of the absolute values of second differences."""
 
+LEAST_CAPACITY = 1e-6
+"""The least load per second that a replica takes: the replicas for any load are then a finite number."""
+
 ROUNDING = 1e-9
 """A load of 2.0000000001 replicas needs 2."""
 
@@ -59,8 +62,8 @@ class ExecutorLimits:
             raise ValueError(
                 f"{self.min_replicas} to {self.max_replicas} replicas: the first number must be from 1 to the second"
             )
-        if self.capacity <= 0:
-            raise ValueError(f"the capacity of a replica is not above 0: {self.capacity:g}")
+        if self.capacity < LEAST_CAPACITY:
+            raise ValueError(f"the capacity of a replica is below {LEAST_CAPACITY:g}: {self.capacity:g}")
         longest = LONGEST_HISTORY - self.window_seconds
         if not 0 < LONG_WINDOW * self.window_seconds <= LONGEST_HISTORY or self.shrink_seconds > longest:
             raise ValueError(

@@ -34,7 +34,7 @@ from cornserve_policies.replica_routing import RoutingPolicy
 REPORT_REQUESTS = 1024
 """Progress is reported after this number of requests."""
 
-MOST_DECIDED_DAYS = 31
+MOST_DECIDED_DAYS = 14
 """The most simulated days with a controller, which decides every few seconds, also without requests."""
 
 

@@ -67,9 +67,10 @@ class ServingSettings:
         return self.ttft or self.e2e
 
     def autoscaling_limits(self, capacity: float) -> ExecutorLimits:
-        """Returns the limits of the policy. Raises `InvalidInputError` for times that do not fit together."""
-        known, usual = self.autoscaling_times, ExecutorLimits(capacity)
+        """Returns the limits of the policy. Raises `InvalidInputError` if they cannot hold."""
+        known = self.autoscaling_times
         try:
+            usual = ExecutorLimits(capacity)
             return replace(
                 usual,
                 max_replicas=MAX_AUTOSCALED,

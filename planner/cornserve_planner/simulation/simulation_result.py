@@ -83,6 +83,8 @@ class SimulationRequest:
         if settings.adapts and settings.autoscaled:
             raise InvalidInputError("--autoscale", "excludes --adapt: cells have the replicas of the plan")
         settings.autoscaling_limits(1.0)
+        for name in ("ttft", "tbt", "e2e"):
+            require_between(f"--{name}", getattr(settings, name) or 0, 0, LONGEST_SECONDS)
         if settings.autoscaling_times and not settings.autoscaled:
             raise InvalidInputError("--autoscale", "has times, but no option: give OPTION or OPTION=RATE")
         for name, capacity in settings.autoscaled.items():

@@ -155,5 +155,6 @@ def test_several_executors_are_independent() -> None:
 def test_limits_that_cannot_hold_are_refused(limits: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ExecutorLimits(CAPACITY, **limits)
-    with pytest.raises(ValueError, match="above 0"):
-        ExecutorLimits(0.0)
+    for capacity in (0.0, 1e-308):
+        with pytest.raises(ValueError, match="the capacity of a replica is below 1e-06"):
+            ExecutorLimits(capacity)

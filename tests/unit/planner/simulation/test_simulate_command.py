@@ -212,6 +212,8 @@ FIRST = (
         (["--workload", "late.jsonl"], "late.jsonl line 3: arrival: must be less than or equal to 300000000000"),
         (["--workload", "long.jsonl", "--rate", "1e-300"], "--rate: is too low: the requests take more than 10,000 ye"),
         (["--latency", "-1"], "--latency: must be from 0 to 3e+11, not -1"),
+        (["--ttft", "1e308"], "--ttft: must be from 0 to 3e+11, not 1e+308"),
+        (["--autoscale", "L=1e-308"], "--autoscale: the capacity of a replica is below 1e-06: 1e-308"),
         (["--ttft", "inf"], "--ttft: must be a finite number greater than 0, not inf"),
         (["--refuse"], "--refuse: needs --ttft or --e2e, the targets that refused requests would miss"),
         (["--transfer", "X=5"], "--transfer: 'X' is not in the plan: use one of E, L, V"),
