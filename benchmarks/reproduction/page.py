@@ -15,11 +15,11 @@ from benchmarks.reproduction import (
     transfer,
 )
 from benchmarks.reproduction.markdown import prose
-from benchmarks.reproduction.simulated import bursts, modserve, queries, shares, stealing, triinfer
+from benchmarks.reproduction.simulated import bursts, modserve, queries, shares, sizes, stealing, triinfer
 
 SECTIONS = (omni, image, hybrid, static_routing, best_strategy, growth, mixtures, transfer, cost, predictor)
 
-SIMULATED = (shares, queries, modserve, bursts, triinfer, stealing)
+SIMULATED = (shares, queries, modserve, sizes, bursts, triinfer, stealing)
 
 
 def page() -> str:

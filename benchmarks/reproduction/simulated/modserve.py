@@ -71,8 +71,8 @@ class ServedModel:
     p99: float
     saved: float
 
-    def prefill(self, images: int) -> float:
-        """Returns the seconds of the prefill, in units of the TTFT of a request with one image."""
+    def prefill(self, images: float) -> float:
+        """Returns the seconds of the prefill, in units of the TTFT of a request with one image of mean size."""
         whole = 1 - self.encoding
         return whole * max(images, 0.25) if self.image_prefill else whole
 

@@ -16,6 +16,7 @@ from cornserve_planner.plan_file.document import PlanFile, planning_problem
 from cornserve_planner.plan_file.parts import (
     PlannedComponent,
     PlannedInput,
+    PlannedModalities,
     PlannedModel,
     PlannedOption,
     PlannedPath,
@@ -98,9 +99,10 @@ def system_plan(
         for name, option in options.items()
     }
     encoders = sorted({*chain(*(option.components for option in options.values()))} - {LLM})
+    modalities = PlannedModalities(always=(LLM,), inputs={"image": (*encoders,)}, outputs={})
     of_types = {name: _planned_type(load) for name, load in types.items()}
     parts = PlannedParts(
-        models={"system": PlannedModel(modalities=None)},
+        models={"system": PlannedModel(modalities=modalities)},
         components={
             **{name: PlannedComponent(after=()) for name in encoders},
             LLM: PlannedComponent(after=(*encoders,)),
@@ -154,7 +156,28 @@ def simulate(
 
 def first_tokens(result: SimulationResult) -> Sequence[float]:
     """Returns the times to the first token of all requests."""
-    return [*chain(*(columns["ttft"].seconds for columns in result.measurements.latencies.values()))]
+    return _first_tokens(result.measurements)
+
+
+def first_token_times(
+    plan: PlanFile, requests: Iterable[SimulatedRequest], routing: str, settings: ServingSettings
+) -> Sequence[float]:
+    """Simulates requests, and returns the times to their first tokens."""
+    return _first_tokens(_simulated(plan, requests, routing, settings)[1])
+
+
+def _simulated(
+    plan: PlanFile, requests: Iterable[SimulatedRequest], routing: str, settings: ServingSettings
+) -> tuple[ServingSimulation, SimulationMeasurements]:
+    measurements = SimulationMeasurements()
+    simulation = ServingSimulation(plan, executor_models(plan, None), routing_policy(routing), settings, measurements)
+    measurements.events = simulation.events
+    simulation.run(requests)
+    return simulation, measurements
+
+
+def _first_tokens(measurements: SimulationMeasurements) -> Sequence[float]:
+    return [*chain(*(columns["ttft"].seconds for columns in measurements.latencies.values()))]
 
 
 def p99(seconds: Iterable[float]) -> float:
@@ -188,17 +211,12 @@ def scaled_load(
         ttft: a target, which also starts replicas when it is missed.
         times: those of the autoscaling, unless by default.
     """
-    measurements = SimulationMeasurements()
     startup = (STARTUP_SECONDS,)
     settings = ServingSettings(ttft=ttft, autoscaled=autoscaled, autoscaling_times=times, startup=startup)
-    models = executor_models(plan, None)
-    simulation = ServingSimulation(plan, models, routing_policy(DEFAULT_ROUTING), settings, measurements)
-    measurements.events = simulation.events
-    simulation.run(requests)
+    simulation, measurements = _simulated(plan, requests, DEFAULT_ROUTING, settings)
     assert simulation.autoscaling is not None
     hours = sum(simulation.cells.gpu_seconds(measurements.end).values()) / 3600
-    seconds = [*chain(*(columns["ttft"].seconds for columns in measurements.latencies.values()))]
-    return ScaledLoad(hours, seconds, [change.seconds for change in simulation.autoscaling.changes])
+    return ScaledLoad(hours, _first_tokens(measurements), [change.seconds for change in simulation.autoscaling.changes])
 
 
 def burst(rates: Mapping[str, float], bursting: Container[str]) -> Iterator[SimulatedRequest]:
