@@ -133,6 +133,11 @@ class AppPlan(Plan):
         return self
 
     @property
+    def is_one_shared_cell(self) -> bool:
+        """Whether one cell runs, whose executors other apps may share. Its replicas are not placed together."""
+        return [name for name, _ in self.running_cells] == [""]
+
+    @property
     def running_cells(self) -> list[tuple[str, AppCell]]:
         """All running cells with their names: GPUs and number, or an empty name for the shared one."""
         return [

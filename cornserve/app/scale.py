@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, Unpack
 
 from annotated_types import Gt
 from pydantic import AllowInfNan, BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -11,7 +11,7 @@ from pydantic import AllowInfNan, BaseModel, ConfigDict, Field, ValidationError,
 from cornserve.app.adaptation_status import MixtureProposal, PlanProposal
 from cornserve.app.plan import AppPlan
 from cornserve.app.settings import MAX_EXECUTOR_OVERRIDES, MAX_REPLICAS, ExecutorName, HoldSeconds
-from cornserve.app.spec import AppSpec
+from cornserve.app.spec import AppSpec, SpecChanges
 from cornserve.validation_errors import describe_all
 from cornserve_policies.mixture import MAX_RUNNING_CELLS, cells_for_gpus, cells_for_rate
 
@@ -96,10 +96,7 @@ def scaled_spec(
 
 def _resized_spec(name: str, spec: AppSpec, scale: Scale, proposal: MixtureProposal | PlanProposal | None) -> AppSpec:
     if scale.executors is not None:
-        try:
-            return spec.changed(executor_replicas={**spec.executor_replicas, **scale.executors})
-        except ValidationError as error:
-            raise ScaleError("executors", describe_all(error.errors())) from None
+        return _changed(spec, scale, executor_replicas={**spec.executor_replicas, **scale.executors})
     if scale.replicas is not None:
         if spec.is_planned:
             raise ScaleError(
@@ -115,13 +112,20 @@ def _resized_spec(name: str, spec: AppSpec, scale: Scale, proposal: MixturePropo
             scale.given_field, f"the app {name!r} has no plan: scale its replicas, or deploy it with a plan"
         )
     if scale.approve is None:
-        return spec.changed(plan=_scaled_plan(spec.plan, scale), executor_replicas={})
+        return _changed(spec, scale, plan=_scaled_plan(spec.plan, scale), executor_replicas={})
     if proposal is None:
         raise ScaleError(
             "approve",
             f"no change of the app {name!r} waits for an approval: `cornserve status {name}` shows the one that does",
         )
     return spec.changed(plan=_approved_plan(spec.plan, proposal))
+
+
+def _changed(spec: AppSpec, scale: Scale, **fields: Unpack[SpecChanges]) -> AppSpec:
+    try:
+        return spec.changed(**fields)
+    except ValidationError as error:
+        raise ScaleError(scale.given_field, describe_all(error.errors())) from None
 
 
 def _approved_plan(plan: AppPlan, proposal: MixtureProposal | PlanProposal) -> AppPlan:

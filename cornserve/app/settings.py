@@ -176,10 +176,11 @@ class AutoscaledExecutor(SpecModel):
 
 
 class AutoscalingSettings(SpecModel):
-    """Settings of the autoscaling of an app without a plan: the replicas of each executor follow its load."""
+    """Settings of the autoscaling of an app: the replicas of each executor follow its load."""
 
     executors: list[AutoscaledExecutor] = Field(min_length=1, max_length=MAX_EXECUTOR_OVERRIDES)
-    """The executors to scale. The others keep their replicas."""
+    """The executors to scale. The others keep their replicas. Those that the running cell of a plan lacks are left
+    out."""
     window_seconds: float = Field(default=60.0, ge=0.1, le=720)
     """The load is the larger mean of this time and of 5 times as long."""
     shrink_seconds: float = Field(default=900.0, ge=0.1, le=LONGEST_HISTORY)
@@ -224,7 +225,8 @@ class AppPolicies(SpecModel):
     targets: LatencyTargetSettings | None = None
     """The targets of latencies, by which requests are counted and may be refused. By default, none."""
     autoscaling: AutoscalingSettings | None = None
-    """The autoscaling of an app without a plan. Without these settings, only users change the replicas."""
+    """The autoscaling of the app's executors. Without these settings, only users change the replicas. A plan must run
+    one cell, and all replicas together have at most its GPUs or slots."""
     log_decisions: bool = False
     """Whether gateways log each choice of a path and of a replica."""
 
@@ -232,7 +234,7 @@ class AppPolicies(SpecModel):
         SpecRule(
             lambda policies: policies.adaptation is None or policies.autoscaling is None,
             "!has(self.adaptation) || !has(self.autoscaling)",
-            "adaptation is for an app with a plan, and autoscaling for an app without one: remove one of them",
+            "adaptation changes the cells of a plan, and autoscaling the replicas of executors: remove one of them",
         ),
     )
 

@@ -49,6 +49,13 @@ _UNPLANNED = "!has(self.plan) && !has(self.planning)"
 """The CEL condition that no plan determines the replicas."""
 _NO_EXECUTOR_REPLICAS = "!has(self.executorReplicas) || self.executorReplicas.size() == 0"
 """The CEL condition that no executor has its number of replicas by hand."""
+_NO_AUTOSCALING = "!has(self.policies) || !has(self.policies.autoscaling)"
+"""The CEL condition that the app is not autoscaled."""
+_ONE_SHARED_CELL = (
+    "self.plan.cells.exists_one(cell, cell.count > 0)"
+    " && self.plan.cells.exists(cell, cell.count == 1 && has(cell.isShared) && cell.isShared)"
+)
+"""The CEL condition that one cell of the plan runs, which is shared."""
 
 
 class AppModel(SpecModel):
@@ -142,8 +149,8 @@ class AppSpec(SpecModel):
         default_factory=dict, max_length=MAX_EXECUTOR_OVERRIDES
     )
     """Numbers of replicas of single executors, by name. The others have `replicas`, or those of the plan. In an app
-    with a plan, the number is that of all cells together: a single cell keeps at least one replica, and each of
-    several cells those of the plan."""
+    with a plan, the number is that of all cells together: a shared cell keeps at least one replica, and each other
+    cell those of the plan."""
     policies: AppPolicies = AppPolicies()
     """The policies of the app, by name. A change restarts nothing."""
     held_until: AwareDatetime | None = None
@@ -187,9 +194,16 @@ class AppSpec(SpecModel):
             field="executor_replicas",
         ),
         SpecRule(
-            lambda spec: not spec.is_planned or spec.policies.autoscaling is None,
-            f"{_UNPLANNED} || !has(self.policies) || !has(self.policies.autoscaling)",
-            "a plan determines the replicas: use policies.adaptation, or remove the plan",
+            lambda spec: spec.plan is not None or spec.planning is None or spec.policies.autoscaling is None,
+            f"has(self.plan) || !has(self.planning) || {_NO_AUTOSCALING}",
+            "the plan that is made may have several cells, which are not autoscaled: remove it until the plan exists",
+            field="policies.autoscaling",
+        ),
+        SpecRule(
+            lambda spec: spec.plan is None or spec.policies.autoscaling is None or spec.plan.is_one_shared_cell,
+            f"!has(self.plan) || {_NO_AUTOSCALING} || {_ONE_SHARED_CELL}",
+            "a plan is autoscaled if it runs one cell, with is_shared: deploy such a plan, use policies.adaptation, or "
+            "remove it",
             field="policies.autoscaling",
         ),
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from cornserve.app.adaptation_status import AutoscaledLoad, MixShift, MixtureProposal, PlanProposal
+from cornserve.app.planned_replicas import planned_replicas
 from cornserve.app.record import AppView
 from cornserve.durations import describe_duration
 from cornserve_plan.plan import describe_cells
@@ -16,8 +17,12 @@ def adaptation_lines(app: AppView, now: datetime) -> Iterator[str]:
     approval, and the shift of the mix."""
     yield from hold_lines(app, now)
     adaptation = app.status.adaptation
+    planned = planned_replicas(app.spec, app.status.groups)
     for load in [] if adaptation is None else adaptation.executors:
-        yield _load(load, app.spec.replicas_of(load.name))
+        replicas = app.spec.replicas_of(load.name)
+        if load.name in planned:
+            replicas = planned[load.name].running(app.spec.executor_replicas.get(load.name))
+        yield _load(load, replicas)
     if adaptation is not None and adaptation.proposal is not None:
         yield from _proposal(app.name, adaptation.proposal)
     if adaptation is not None and adaptation.plan_proposal is not None:

@@ -1,4 +1,4 @@
-"""The option of `cornserve deploy` that autoscales an app without a plan."""
+"""The option of `cornserve deploy` that autoscales an app."""
 
 from __future__ import annotations
 
@@ -41,6 +41,10 @@ class AutoscalingOption(NamedTuple):
         return option
 
     @property
+    def names(self) -> list[str]:
+        return [executor["name"] for executor in self.executors]
+
+    @property
     def derived(self) -> list[str]:
         """The names of the executors whose load follows from other options."""
         return [executor["name"] for executor in self.executors if "capacity" not in executor]
@@ -52,7 +56,8 @@ def with_autoscaling(
     """Returns the target with the settings of its autoscaling. Raises `CliError`.
 
     Args:
-        capacities: the loads that the option does not state, by executor.
+        capacities: the loads that the option does not state, by executor. A load that is missing because it follows
+            from a plan is 1: the settings can be checked before the plan is made.
     """
     if not (option.executors or option.times):
         return target
@@ -64,12 +69,11 @@ def with_autoscaling(
     executors = []
     for scaled in option.executors:
         fields = dict(scaled)
-        if "capacity" not in scaled:
-            found = capacities[scaled["name"]]
+        if found := capacities.get(scaled["name"]):
             fields |= {"capacity": found.capacity, "unit": found.unit}
             text = f"a replica of {scaled['name']} takes {found} within its part of --ttft"
             stderr().print(text, markup=False, soft_wrap=True)
-        executors.append(fields)
+        executors.append({"capacity": 1.0, **fields})
     spec = target.spec.model_dump(exclude_unset=True)
     policies = spec.get("policies", {}) | {"autoscaling": {"executors": executors, **option.times}}
     try:

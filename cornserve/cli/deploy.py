@@ -13,7 +13,7 @@ import typer
 from cornserve.cli.adaptation_options import with_adaptation
 from cornserve.cli.autoscaling_options import AutoscalingOption, with_autoscaling
 from cornserve.cli.console import CliError, print_error, print_json, print_warning, stderr
-from cornserve.cli.derived_capacity import CapacityInputs, derive_capacities
+from cornserve.cli.derived_capacity import CapacityInputs, check_names, derive_capacities
 from cornserve.cli.engine_options import MODEL, EngineOption, Revision, TrustRemoteCode, engine_options
 from cornserve.cli.file_import import run_import
 from cornserve.cli.gateway import open_client
@@ -209,9 +209,9 @@ def deploy(
         typer.Option(
             "--autoscale",
             metavar="EXECUTOR[=LOAD] | NAME=SECONDS",
-            help="Without a plan: run more or fewer replicas of this executor when its load changes. One replica takes "
-            "this load per second: --autoscale llm=2000tokens:1-4 --autoscale resize=8requests. By default, the most "
-            "within its part of --ttft, by --profile and --workload: --autoscale llm:1-4.",
+            help="Run more or fewer replicas of this executor when its load changes, with a plan within its GPUs. One "
+            "replica takes this load per second: --autoscale llm=2000tokens:1-4 --autoscale resize=8requests. By "
+            "default, the most within its part of --ttft, by --profile and --workload: --autoscale llm:1-4.",
             rich_help_panel=SERVING,
         ),
     ] = None,
@@ -265,10 +265,8 @@ def deploy(
     is_planned = budget.check(plan, reads_profile=bool(scaling.derived))
     if is_planned and share:
         raise CliError("--share: the plan determines the shares of the paths: remove it")
-    if autoscale and (is_planned or plan is not None):
-        raise CliError(
-            "--autoscale: the plan determines the replicas: use --adapt, or remove --plan, --gpus, --gpus-of and --rate"
-        )
+    if scaling.derived and plan is not None:
+        raise CliError(f"--autoscale: --plan gives no load of a replica: give {scaling.derived[0]}=2000tokens")
     inputs = CapacityInputs.of(scaling.derived, ttft, workload, profile)
     deadline = Deadline(timeout)
 
@@ -294,15 +292,20 @@ def deploy(
     resolved, graph = run_import(target, resolve, deadline)
     resolved = with_adaptation(resolved, adapt or [])
     resolved = with_latency_targets(resolved, ttft=ttft, tbt=tbt, e2e=e2e, admission=admission)
-    capacities = derive_capacities(resolved.name, graph, inputs) if graph and inputs else {}
+    if is_planned and graph:
+        check_names(scaling.names, graph.executors.values())
+    capacities = derive_capacities(resolved.name, graph, inputs) if graph and inputs and not is_planned else {}
     resolved = with_autoscaling(resolved, scaling, capacities)
     if resolved.warning:
         print_warning(resolved.warning)
     with open_client(ctx, url) as client:
         if is_planned:
             assert graph is not None
-            resolved = plan_target(client, resolved, graph.graph, budget)
+            resolved, made, measured = plan_target(client, resolved, graph.graph, budget)
             deadline = Deadline(timeout)  # Measurements have the limit of --budget.
+            if inputs is not None:
+                capacities = derive_capacities(resolved.name, graph, inputs._replace(profile=measured), made)
+                resolved = with_autoscaling(resolved, scaling, capacities)
         if resolved.spec.plan is not None:
             check_slots(client, resolved.spec.plan.gpus)
         with _hint_on_interrupt(resolved.name):

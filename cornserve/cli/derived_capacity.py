@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -11,6 +11,7 @@ from cornserve.cli.console import CliError
 
 if TYPE_CHECKING:
     from cornserve.app.graph_recording import SpecGraph
+    from cornserve_planner.plan_file.document import PlanFile
     from cornserve_planner.simulation.stage_capacity import StageCapacity
 
 
@@ -55,11 +56,24 @@ class DerivedCapacity(NamedTuple):
         return f"{self.capacity:g} {self.unit}/s"
 
 
-def derive_capacities(app: str, target: SpecGraph, inputs: CapacityInputs) -> dict[str, DerivedCapacity]:
+def check_names(names: Collection[str], executors: Collection[str]) -> None:
+    """Checks that these executors exist. Raises `CliError`."""
+    for name in names:
+        if name not in executors:
+            known = ", ".join(sorted({*executors}))
+            raise CliError(f"--autoscale: the app has no executor {name!r}: use {known}")
+
+
+def derive_capacities(
+    app: str, target: SpecGraph, inputs: CapacityInputs, plan: PlanFile | None = None
+) -> dict[str, DerivedCapacity]:
     """Returns the load of each executor at which a replica needs its part of the TTFT target.
 
     The load has tokens if the workload states those of its requests. Executors with one name have the least of their
     loads.
+
+    Args:
+        plan: the plan by which the app is deployed, if there is one.
 
     Raises `CliError`.
     """
@@ -74,17 +88,18 @@ def derive_capacities(app: str, target: SpecGraph, inputs: CapacityInputs) -> di
         raise CliError('capacities need the planner: run pip install "cornserve[planner]"') from error
     from cornserve.app.model_document import model_document
 
-    options = {name: target.executors[name] for name in target.deployed}
-    for name in inputs.executors:
-        if name not in options.values():
-            known = ", ".join(sorted({*options.values()}))
-            raise CliError(f"--autoscale: the app has no executor {name!r}: use {known}")
+    deployed: Iterable[str] = target.deployed
+    if plan is not None:
+        deployed = (name for cell in plan.cells if cell.count for name in cell.replicas)
+    options = {name: target.executors[name] for name in deployed}
+    check_names(inputs.executors, options.values())
     scaled = [option for option, name in options.items() if name in inputs.executors]
     settings = ServingSettings(ttft=inputs.ttft, autoscaled=dict.fromkeys(scaled))
     try:
-        model = ModelDocument.parse(dumps(model_document(app, target.graph)), source=f"{app}.json")
-        planned = PlanRequest(model, rate=1.0, workload=inputs.workload, profile=inputs.profile)
-        plan = plan_replicas(planned, dict.fromkeys(options, 1))
+        if plan is None:
+            model = ModelDocument.parse(dumps(model_document(app, target.graph)), source=f"{app}.json")
+            planned = PlanRequest(model, rate=1.0, workload=inputs.workload, profile=inputs.profile)
+            plan = plan_replicas(planned, dict.fromkeys(options, 1))
         # The rate changes the times at which the requests arrive, but not the capacities.
         request = SimulationRequest(plan, app, inputs.workload, inputs.profile, 1.0, settings=settings)
         capacities = replica_capacities(request)

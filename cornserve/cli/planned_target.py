@@ -20,7 +20,16 @@ if TYPE_CHECKING:
     from cornserve.client.deploy_target import DeployTarget
     from cornserve_planner.inputs.planning_inputs import PlanInputs
     from cornserve_planner.model.document import ModelDocument
+    from cornserve_planner.plan_file.document import PlanFile
     from cornserve_planner.planning.request import PlanRequest
+
+
+class PlannedTarget(NamedTuple):
+    """A target with a plan, the plan as a file, and the profile from which it was made."""
+
+    target: DeployTarget
+    plan: PlanFile
+    profile: Path
 
 
 class PlanBudget(NamedTuple):
@@ -86,8 +95,8 @@ class PlanBudget(NamedTuple):
         return True
 
 
-def plan_target(client: Client, target: DeployTarget, graph: AppGraph, budget: PlanBudget) -> DeployTarget:
-    """Returns the target with a plan, and prints a summary of it. Measures the options that the profile lacks.
+def plan_target(client: Client, target: DeployTarget, graph: AppGraph, budget: PlanBudget) -> PlannedTarget:
+    """Makes the plan of a target, and prints a summary of it. Measures the options that the profile lacks.
 
     Raises `CliError` or `DeployTargetError`: before a measurement, if the options, the workload or the profile are not
     valid for the app, or if no plan has so few GPUs.
@@ -134,7 +143,8 @@ def plan_target(client: Client, target: DeployTarget, graph: AppGraph, budget: P
     stderr().print(summary(result.file, f"cells: {describe_cells(result.file.counts)}"))
     plan = plan.with_gpu_types(profile.slot_types)
     planned = resolve_target(target, name=None, plan=plan, step_limits=result.file.step_limits)
-    return planned._replace(spec=planned.spec.model_copy(update={"planning": planning}))
+    planned = planned._replace(spec=planned.spec.model_copy(update={"planning": planning}))
+    return PlannedTarget(planned, result.file, profile.file)
 
 
 def _check_request(request: PlanRequest, graph: AppGraph, model: ModelDocument) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
 
-from cornserve.app.executor_names import check_executor_names
+from cornserve.app.executor_names import check_autoscaled_cell, check_executor_names
 from cornserve.app.graph import AppGraph
 from cornserve.app.plan import AppPlan
 from cornserve.app.plan_resolution import resolve_plan
@@ -53,13 +53,12 @@ class AppVersion:
 
         Raises `DefinitionError` if its plan is not one of this app, or if it names an unknown policy or executor.
         """
-        _check_names(record.spec, description.executor_specs)
-        owner = AppOwner(record.name, record.uid)
-        graph, plan = description.graph, record.spec.plan
-        resolved = None if plan is None else resolve_plan(plan, graph)
-        return cls(
-            owner, record.generation, record.spec, description.shares, description.executor_specs, graph, resolved
-        )
+        owner, graph, executors = AppOwner(record.name, record.uid), description.graph, description.executor_specs
+        _check_names(record.spec, executors)
+        resolved = None if record.spec.plan is None else resolve_plan(record.spec.plan, graph)
+        if resolved is not None:
+            check_autoscaled_cell(record.spec, executors, resolved)
+        return cls(owner, record.generation, record.spec, description.shares, executors, graph, resolved)
 
     def with_record(self, record: AppRecord) -> Self | None:
         """Returns the same version for a later generation with different numbers of replicas, policies or plan.
@@ -69,17 +68,16 @@ class AppVersion:
         plan = self.plan
         try:
             _check_names(record.spec, self.executor_specs)
-        except DefinitionError:
-            return None
-        if record.spec.plan is None:
-            plan = None
-        elif record.spec.plan != self.spec.plan:
-            try:
+            if record.spec.plan is None:
+                plan = None
+            elif record.spec.plan != self.spec.plan:
                 if self.graph is None:
                     return None
                 plan = resolve_plan(record.spec.plan, self.graph)
-            except DefinitionError:
-                return None
+            if plan is not None:
+                check_autoscaled_cell(record.spec, self.executor_specs, plan)
+        except DefinitionError:
+            return None
         return replace(self, generation=record.generation, spec=record.spec, plan=plan)
 
     def reduced_to(self, newer: AppVersion) -> Self | None:
@@ -231,7 +229,7 @@ def _common_counts(plan: AppPlan, other: AppPlan) -> dict[int, int]:
 
 
 def _check_names(spec: AppSpec, executors: Mapping[str, ExecutorSpec]) -> None:
-    check_executor_names(spec, {each.executor for each in executors.values()})
+    check_executor_names(spec, executors)
     try:
         routing_policy(spec.policies.routing)
     except UnknownPolicyError as error:

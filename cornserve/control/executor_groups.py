@@ -43,6 +43,15 @@ def cell_groups(
     replicas = _scaled_cells(planned, specs, app.executor_replicas)
     # An app that adapts may use its cells up to their rates.
     share = plan.target_share if app.policies.adaptation is None else 1.0
+    autoscaling = app.policies.autoscaling
+    autoscaled = set() if autoscaling is None else {each.name for each in autoscaling.executors}
+
+    def load(key: str, cell: str, planned: Mapping[str, float]) -> float | None:
+        """Returns the replicas that the app needs. None for a number by hand, which other apps may use, too."""
+        executor = specs[key].executor
+        if executor not in app.executor_replicas:
+            return planned.get(key)
+        return replicas[cell, key] if executor in autoscaled else None
 
     def groups(name: str, cell: PlanCell) -> dict[str, ExecutorGroup]:
         loads = by_executor({option: load * share for option, load in cell.loads.items()}, executors)
@@ -51,7 +60,7 @@ def cell_groups(
             key: ExecutorGroup(
                 _restarted(specs[key], app),
                 replicas[name, key],
-                load=None if specs[key].executor in app.executor_replicas else loads.get(key),
+                load=load(key, name, loads),
                 pod=_pod(specs[key], app, types[key]),
                 cell=executor_cell,
                 owners=(owner,),

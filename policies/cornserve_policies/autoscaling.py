@@ -1,4 +1,4 @@
-"""Numbers of replicas of executors for their loads, without a plan [M §4.2].
+"""Numbers of replicas of executors for their loads [M §4.2].
 
 The replicas are the load divided by the capacity of one replica. The paper leaves open over which time the load is
 measured, when replicas stop, and which changes are chance: `ExecutorAutoscaling` adds all three.

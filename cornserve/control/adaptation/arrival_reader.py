@@ -32,10 +32,10 @@ class Arrivals:
     apps: Counts
     is_complete: bool
     """Whether the arrivals of all gateways since the last round are known."""
-    invocations: Mapping[str, int] = field(default_factory=dict)
-    """Invocations by executor group, of all apps."""
-    tokens: Mapping[str, int] = field(default_factory=dict)
-    """Tokens of the inputs of these invocations, by executor group, of all apps."""
+    invocations: Counts = field(default_factory=dict)
+    """Invocations by app and executor group."""
+    tokens: Counts = field(default_factory=dict)
+    """Tokens of the inputs of these invocations, by app and executor group."""
     type_invocations: Mapping[str, Counts] = field(default_factory=dict)
     """Invocations of requests of each type, by app, type and deployment option."""
     met: Counts = field(default_factory=dict)
@@ -78,8 +78,7 @@ class ArrivalReader:
         self._log_errors(answers)
         known = {url: answer for url, answer in answers.items() if not isinstance(answer, ReadError)}
         seconds = 0.0 if self._last_round is None else now - self._last_round
-        apps, met, missed, late_us = (defaultdict[str, Counter[str]](Counter) for _ in range(4))
-        invocations, tokens = Counter[str](), Counter[str]()
+        apps, met, missed, late_us, invocations, tokens = (defaultdict[str, Counter[str]](Counter) for _ in range(6))
         by_type: dict[str, dict[str, Counter[str]]] = {}
         is_complete = len(known) == len(urls) and bool(urls)
         for url, answer in known.items():
@@ -91,13 +90,11 @@ class ArrivalReader:
             _add_increase(met, before.met, answer.met)
             _add_increase(missed, before.missed, answer.missed)
             _add_increase(late_us, before.late_us, answer.late_us)
-            for app, counts in answer.invocations.items():
-                invocations.update(_increase(before.invocations.get(app, {}), counts))
+            _add_increase(invocations, before.invocations, answer.invocations)
+            _add_increase(tokens, before.tokens, answer.tokens)
             for app, types in answer.type_invocations.items():
                 sums = by_type.setdefault(app, defaultdict(Counter))
                 _add_increase(sums, before.type_invocations.get(app, {}), types)
-            for app, counts in answer.tokens.items():
-                tokens.update(_increase(before.tokens.get(app, {}), counts))
         self._last, self._last_round = known, now
         return Arrivals(apps, is_complete, invocations, tokens, by_type, met, missed, late_us)
 

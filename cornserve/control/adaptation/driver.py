@@ -180,13 +180,13 @@ class AdaptationDriver:
 
 def _may_change(record: AppRecord) -> bool:
     """Returns whether the app follows its load, and the newest generation serves: earlier changes are complete."""
-    is_followed = record.spec.plan is None or record.spec.policies.adaptation is not None
+    is_followed = record.spec.hold_seconds is not None
     return is_followed and record.status.phase is Phase.SERVING and record.status.generation == record.generation
 
 
 def _settings(record: AppRecord) -> AdaptationSettings | AutoscalingSettings | None:
     """Returns the settings by which the load of the app is observed. Only that of an app without a plan may not be."""
     policies = record.spec.policies
-    if record.spec.plan is None:
+    if record.spec.plan is None or policies.autoscaling is not None:
         return policies.autoscaling
     return policies.adaptation or AdaptationSettings()

@@ -1,4 +1,4 @@
-"""One app without a plan that is autoscaled: the loads of its executors, and the replicas that they should have."""
+"""One app that is autoscaled: the loads of its executors, and the replicas that they should have."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from cornserve.app.adaptation_status import AdaptationStatus, AutoscaledLoad
+from cornserve.app.planned_replicas import PlannedReplicas, planned_replicas
 from cornserve.app.settings import AutoscaledExecutor, AutoscalingSettings
 from cornserve.control.adaptation.app_adaptation import SpecChange
 from cornserve.control.adaptation.arrival_reader import Arrivals
@@ -14,7 +15,7 @@ from cornserve.control.metrics import ControllerMetrics
 from cornserve.control.store.base import AppRecord
 from cornserve_policies.arrivals import ArrivalHistory
 from cornserve_policies.autoscaling import LONGEST_HISTORY, ExecutorAutoscaling, ReplicaChange, RunningReplicas
-from cornserve_policies.target_scaling import ScaledStage, TargetScaling
+from cornserve_policies.target_scaling import NO_LIMITS, ScaledStage, TargetScaling
 
 REPORTED_DIFFERENCE = 0.1
 """The status has another load if it differs by more than this share of a replica's capacity."""
@@ -24,7 +25,7 @@ class ScaledExecutor:
     """One executor of the app.
 
     Args:
-        replicas: the number of replicas that should run.
+        replicas: the number of replicas that should run. 0 if the plan has no such executor.
         now: seconds. The load is counted from then on.
     """
 
@@ -44,10 +45,19 @@ class ScaledExecutor:
         if replicas != self.running.replicas:
             self.running = RunningReplicas(replicas, now, self.running.counted_from if is_decided else now)
 
-    def observe(self, arrivals: Arrivals, groups: set[str], now: float) -> None:
-        """Adds the load of the executor's groups since the last call."""
+    def observe(self, arrivals: Arrivals, record: AppRecord, now: float) -> None:
+        """Adds the load of the executor's groups since the last call.
+
+        In an app with a plan, the load is that of the app alone, because its replicas are added to those of the other
+        apps. A restart moves it from one group to another.
+        """
         counts = arrivals.tokens if self.executor.unit == "tokens" else arrivals.invocations
-        loads = {group: counts.get(group, 0) for group in groups}
+        groups = {group.key for group in record.status.groups if group.executor == self.executor.name}
+        if record.spec.plan is None:
+            loads = {group: sum(of_app.get(group, 0) for of_app in counts.values()) for group in groups}
+        else:
+            of_app = counts.get(record.name, {})
+            loads = {self.executor.name: sum(of_app.get(group, 0) for group in groups)}
         self._loads.add(loads, now, is_complete=arrivals.is_complete)
 
     def decide(self, now: float, record: AppRecord) -> ReplicaChange | None:
@@ -67,11 +77,10 @@ class ScaledExecutor:
             capacity=self.executor.capacity,
         )
 
-    def stage(self, now: float) -> ScaledStage:
+    def stage(self, now: float, planned: PlannedReplicas | None) -> ScaledStage:
         """Returns the executor as the rule for missed targets reads it."""
-        load = self._policy.load(self._loads, now) or 0.0
-        utilization = load / (self.executor.capacity * self.running.replicas)
-        return ScaledStage(self.running, self.executor.max_replicas, utilization)
+        gpus, gpu_type = (0, None) if planned is None else (planned.gpus, planned.gpu_type)
+        return ScaledStage.of(self._limits, self.running, self._loads, now, gpus, gpu_type)
 
 
 class ReplicaAutoscaling:
@@ -85,8 +94,10 @@ class ReplicaAutoscaling:
         self.record = record
         self.settings = settings
         self.status = AdaptationStatus()
+        self._planned = planned_replicas(record.spec, record.status.groups)
+        """The replicas by the plan, by executor. Empty without a plan."""
         self._executors = [
-            ScaledExecutor(executor, settings, record.spec.replicas_of(executor.name), now)
+            ScaledExecutor(executor, settings, self._replicas(record, executor.name), now)
             for executor in settings.executors
         ]
         self._decided: Mapping[str, int] = {}
@@ -95,10 +106,18 @@ class ReplicaAutoscaling:
         self._complete_since = now
         """The time since which all replicas are ready."""
 
+    def _replicas(self, record: AppRecord, executor: str) -> int:
+        """Returns the replicas of an executor that should run for this app."""
+        if record.spec.plan is None:
+            return record.spec.replicas_of(executor)
+        planned = self._planned.get(executor)
+        return 0 if planned is None else planned.running(record.spec.executor_replicas.get(executor))
+
     def update(self, record: AppRecord, now: float) -> None:
+        self._planned = planned_replicas(record.spec, record.status.groups)
         for scaled in self._executors:
             name = scaled.executor.name
-            replicas = record.spec.replicas_of(name)
+            replicas = self._replicas(record, name)
             scaled.update(replicas, now, is_decided=self._decided.get(name) == replicas)
         if record.generation != self.record.generation:
             self._decided = {}
@@ -106,8 +125,7 @@ class ReplicaAutoscaling:
 
     def observe(self, arrivals: Arrivals, now: float) -> None:
         for scaled in self._executors:
-            groups = {group.key for group in self.record.status.groups if group.executor == scaled.executor.name}
-            scaled.observe(arrivals, groups, now)
+            scaled.observe(arrivals, self.record, now)
         name = self.record.name
         late_us, late_of_groups = Counter[str](), arrivals.late_us.get(name, {})
         for group in self.record.status.groups:
@@ -115,7 +133,7 @@ class ReplicaAutoscaling:
         self._targets.add(arrivals.met.get(name, {}), arrivals.missed.get(name, {}), late_us, now)
         if any(group.ready < group.wanted for group in self.record.status.groups):
             self._complete_since = now
-        loads = [scaled.load(now) for scaled in self._executors]
+        loads = [scaled.load(now) for scaled in self._running]
         known = self.status.executors
         if len(known) != len(loads) or any(map(_differ, known, loads)):
             self.status = AdaptationStatus(executors=loads)
@@ -136,15 +154,33 @@ class ReplicaAutoscaling:
         executor_replicas = {**self.record.spec.executor_replicas, **replicas}
         return SpecChange({"executor_replicas": executor_replicas, "held_until": None}, "; ".join(messages))
 
+    @property
+    def _running(self) -> list[ScaledExecutor]:
+        """The executors that should run. The running cell of a plan may lack some."""
+        return [scaled for scaled in self._executors if scaled.running.replicas]
+
+    @property
+    def _free_gpus(self) -> Mapping[str | None, float]:
+        """The GPUs or slots of the plan that no replica has, by type."""
+        if self.record.spec.plan is None:
+            return NO_LIMITS
+        free = dict.fromkeys((planned.gpu_type for planned in self._planned.values()), 0)
+        for executor, planned in self._planned.items():
+            free[planned.gpu_type] += (planned.planned - self._replicas(self.record, executor)) * planned.gpus
+        return free
+
     def _changes(self, now: float) -> Mapping[ScaledExecutor, ReplicaChange]:
         """Returns the executors that should have other numbers of replicas."""
-        executors = {scaled.executor.name: scaled for scaled in self._executors}
+        executors = {scaled.executor.name: scaled for scaled in self._running}
+        if not executors:
+            return {}
         decided = {name: scaled.decide(now, self.record) for name, scaled in executors.items()}
         changes = self._targets.decide(
-            {name: scaled.stage(now) for name, scaled in executors.items()},
+            {name: scaled.stage(now, self._planned.get(name)) for name, scaled in executors.items()},
             {name: change for name, change in decided.items() if change is not None},
             self._complete_since,
             now,
+            self._free_gpus,
         )
         return {executors[name]: change for name, change in changes.items()}
 
@@ -152,10 +188,10 @@ class ReplicaAutoscaling:
         yield from ()
 
     def publish(self, metrics: ControllerMetrics, now: float) -> None:
-        metrics.set_loads(self.record.name, [(scaled.load(now), scaled.running.replicas) for scaled in self._executors])
+        metrics.set_loads(self.record.name, [(scaled.load(now), scaled.running.replicas) for scaled in self._running])
 
 
 def _differ(known: AutoscaledLoad, load: AutoscaledLoad) -> bool:
-    if known.load is None or load.load is None:
-        return known.load != load.load
+    if known.name != load.name or known.load is None or load.load is None:
+        return known != load
     return abs(known.load - load.load) > REPORTED_DIFFERENCE * load.capacity

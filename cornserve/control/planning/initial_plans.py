@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
+from pydantic import ValidationError
+
 from cornserve.app.graph import AppGraph, no_graph_reason
 from cornserve.app.load import with_all_paths
 from cornserve.app.plan import AppPlan
@@ -32,6 +34,7 @@ from cornserve.control.store.base import (
 )
 from cornserve.daemon_thread import run_in_daemon_thread
 from cornserve.task.errors import DefinitionError
+from cornserve.validation_errors import describe_all
 
 log = logging.getLogger(__name__)
 
@@ -145,6 +148,8 @@ class InitialPlans:
             await change_spec(self._store, record, **changes)
         except (FieldConflictError, RecordRejectedError, RecordTooLargeError) as error:
             return _planning_failure(str(error))
+        except ValidationError as error:  # The settings of the app exclude such a plan.
+            return _planning_failure(describe_all(error.errors()))
         log.info("app %s: the plan serves %.4g requests/s on %d GPUs", name, plan.rate, plan.gpus)
         return None
 

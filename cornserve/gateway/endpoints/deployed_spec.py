@@ -6,7 +6,7 @@ from typing import cast
 
 from pydantic import ValidationError
 
-from cornserve.app.executor_names import check_executor_names
+from cornserve.app.executor_names import check_autoscaled_cell, check_executor_names
 from cornserve.app.plan_resolution import resolve_plan
 from cornserve.app.spec import REQUIRED_PLAN, AppSpec, SpecChanges
 from cornserve.app_host.description import AppDescription
@@ -40,7 +40,7 @@ def _kept_fields(spec: AppSpec, current: AppSpec, description: AppDescription) -
     if spec.policies.adaptation is not None:
         kept -= {"executor_replicas"}
     fields = cast(SpecChanges, {field: getattr(current, field) for field in kept})
-    names = _executors(description)
+    names = {each.executor for each in description.executor_specs.values()}
     if "executor_replicas" in fields:
         fields["executor_replicas"] = {
             name: count for name, count in current.executor_replicas.items() if name in names
@@ -51,21 +51,18 @@ def _kept_fields(spec: AppSpec, current: AppSpec, description: AppDescription) -
     return fields
 
 
-def _executors(description: AppDescription) -> set[str]:
-    return {each.executor for each in description.executor_specs.values()}
-
-
 def check_executors(spec: AppSpec, description: AppDescription) -> None:
     """Checks that plan and replicas are those of this app, before anything is stored. Raises `ApiError`."""
     if not REQUIRED_PLAN.holds(spec):
         message = f"{REQUIRED_PLAN.field}: {REQUIRED_PLAN.message}"
         raise ApiError(400, message, param=REQUIRED_PLAN.field, code="invalid_app")
     try:
-        check_executor_names(spec, _executors(description))
+        check_executor_names(spec, description.executor_specs)
     except DefinitionError as error:
         raise ApiError(400, str(error), code="invalid_app") from error
     if spec.plan is not None:
         try:
-            resolve_plan(spec.plan, description.graph)
+            plan = resolve_plan(spec.plan, description.graph)
+            check_autoscaled_cell(spec, description.executor_specs, plan)
         except DefinitionError as error:
             raise ApiError(400, str(error), param="plan", code="invalid_plan") from error

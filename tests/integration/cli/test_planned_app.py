@@ -11,7 +11,7 @@ import httpx2 as httpx
 import pytest
 
 from cornserve.app.plan import AppPlan
-from cornserve.app.settings import AppPolicies
+from cornserve.app.settings import AppPolicies, AutoscaledExecutor, AutoscalingSettings
 from cornserve.app.spec import AppSource, AppSpec
 from cornserve.client import AsyncClient
 from tests.integration.cli.cli_instance import CliInstance
@@ -86,12 +86,14 @@ async def test_two_gateways_route_by_the_plan_and_a_change_of_policy_restarts_no
     assert "unknown routing policy 'best': use one of least-loaded, least-tokens, power-of-two" in refused.stderr
 
 
-def staged() -> AppSpec:
+def staged(echo: int = 1) -> AppSpec:
+    """Returns an app whose plan has an encoder and a number of replicas of `echo`."""
+
     def kind(*options: str) -> dict[str, Any]:
         steps = [{"option": option, "components": [option]} for option in options]
         return {"components": [*options], "share": 0.5, "paths": [{"steps": steps}]}
 
-    replicas = {"encoder": 1, "echo": 1}
+    replicas = {"encoder": 1, "echo": echo}
     plan = {
         "options": {
             "encoder": {"task": "StageTask", "settings": {"seconds": {"encoder": 0.001}}, "gpus": 1},
@@ -101,7 +103,7 @@ def staged() -> AppSpec:
         "default_type": "images",
         "cells": [
             {
-                "gpus": 2,
+                "gpus": 1 + echo,
                 "count": 1,
                 "rate": 10.0,
                 "is_shared": True,
@@ -151,3 +153,46 @@ async def test_a_stage_of_a_plan_scales_and_restarts_alone(instance: CliInstance
 async def _has_replicas(client: AsyncClient, **expected: int) -> bool:
     groups = (await client.app("describe")).status.groups
     return sorted((each.executor, len(each.replicas)) for each in groups) == sorted(expected.items())
+
+
+AUTOSCALING = AutoscalingSettings(
+    executors=[AutoscaledExecutor(name=name, capacity=40, unit="requests") for name in ("stage", "echo")],
+    window_seconds=1,
+    shrink_seconds=4,
+    dwell_seconds=1,
+)
+
+
+async def test_a_stage_of_a_plan_gets_the_slots_that_another_one_does_not_need(instance: CliInstance) -> None:
+    instance.up("--gateways", "2", cpu_slots=3)
+    spec = staged(echo=2).changed(policies=AppPolicies(autoscaling=AUTOSCALING))
+    images, statuses, wanted = 4, set[int](), set[int]()
+
+    async with AsyncClient(instance.url) as client, httpx.AsyncClient(base_url=instance.url, timeout=60) as http:
+
+        async def send() -> None:
+            async with asyncio.TaskGroup() as requests:
+                while images >= 0:
+                    requests.create_task(request())
+                    await asyncio.sleep(1 / 20)
+
+        async def request() -> None:
+            statuses.add((await http.post("/v1/apps/describe/invoke", json={"images": images})).status_code)
+
+        async def runs(**expected: int) -> bool:
+            view = await client.app("describe")
+            wanted.add(sum(group.wanted for group in view.status.groups))
+            return view.is_scaled and {group.executor: group.ready for group in view.status.groups} == expected
+
+        await client.deploy(spec, name="describe")
+        sending = asyncio.create_task(send())
+        await until(lambda: runs(stage=2, echo=1))
+        shown = await asyncio.to_thread(instance.do, "status", "describe")
+        images = 0
+        await until(lambda: runs(stage=1, echo=1))
+        images = -1
+        await sending
+
+    assert "of 80 requests/s (2 × 40)" in shown
+    assert max(wanted) == 3
+    assert statuses == {200}

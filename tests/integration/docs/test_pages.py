@@ -128,6 +128,10 @@ REGISTRY = "registry.example.com/ml"
 NOT_RUN = {
     "docs/how-to/autoscale-an-app.md": [
         "cornserve deploy chat.py --autoscale llm:1-4 --ttft 2 --profile profile.yaml --workload day.jsonl",
+        (
+            "cornserve deploy chat.py --gpus 8 --workload day.jsonl --profile profile.yaml --ttft 2 "
+            "--autoscale encoder --autoscale llm"
+        ),
     ],
     "README.md": [
         "make run",

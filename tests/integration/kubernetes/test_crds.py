@@ -21,7 +21,7 @@ from cornserve.kubernetes_resources.schema_check import OutdatedCrdError, check_
 from cornserve.kubernetes_resources.spec_mapping import AppResourceError, decode_spec, encode_spec
 from cornserve.kubernetes_resources.status_mapping import decode_status, encode_status
 from tests.kubernetes.api_server import ApiServer
-from tests.unit.app.plans import plan
+from tests.unit.app.plans import cell, plan
 from tests.unit.kubernetes_resources.strategies import app_specs, app_statuses, routes
 from tests.waiting import until
 
@@ -35,6 +35,8 @@ PLANNING: Json = {
 }
 
 AUTOSCALING: Json = {"executors": [{"name": "llm", "capacity": 2000}]}
+
+TWO_CELLS = plan(cell(1, {"EL": 1}, count=1, is_shared=True), cell(3, {"E": 1, "L": 2}, count=1))
 
 Json = dict[str, Any]
 Create = Callable[..., Json]
@@ -175,7 +177,7 @@ def test_every_route_is_stored_unchanged(create: Create, route: Route) -> None:
         (MODEL | {"policies": {"targets": {}}}, "spec.policies.targets: .* set ttftSeconds"),
         (
             MODEL | {"planning": PLANNING, "policies": {"adaptation": {}, "autoscaling": AUTOSCALING}},
-            "spec.policies: .* adaptation is for an app with a plan, and autoscaling for an app without one",
+            "spec.policies: .* adaptation changes the cells of a plan, and autoscaling the replicas of executors",
         ),
         (MODEL | {"replicas": 2, "plan": to_json(plan())}, "spec.replicas: .* a plan has the replicas"),
         (
@@ -188,7 +190,15 @@ def test_every_route_is_stored_unchanged(create: Create, route: Route) -> None:
         ),
         (
             MODEL | {"policies": {"autoscaling": AUTOSCALING}, "plan": to_json(plan())},
-            "spec.policies.autoscaling: .* a plan determines the replicas",
+            "spec.policies.autoscaling: .* a plan is autoscaled if it runs one cell, with isShared",
+        ),
+        (
+            MODEL | {"policies": {"autoscaling": AUTOSCALING}, "plan": to_json(TWO_CELLS)},
+            "spec.policies.autoscaling: .* a plan is autoscaled if it runs one cell",
+        ),
+        (
+            MODEL | {"policies": {"autoscaling": AUTOSCALING}, "planning": PLANNING},
+            "spec.policies.autoscaling: .* the plan that is made may have several cells",
         ),
         (MODEL | {"replicas": 2, "planning": PLANNING}, "spec.replicas: .* a plan has the replicas"),
         (MODEL | {"planning": PLANNING | {"objective": "gpus"}}, "spec.planning.objective: .* that a rate minimizes"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from cornserve.cli.commands import app
+from cornserve_planner.goodput import replay
+from tests.unit.app.plans import cell, plan_document
 from tests.unit.http_server import StubServer, json_response, sse_response
 
 UNREACHABLE = "http://127.0.0.1:1"
@@ -47,7 +50,7 @@ def test_executors_and_their_loads_are_part_of_the_spec(cli: CliRunner, server: 
         (["llm=1tokens", "shrink_seconds=nan"], "--autoscale: policies.autoscaling.shrink_seconds"),
         (["llm=1tokens", "grow_seconds=5"], "--autoscale: policies.autoscaling.grow_seconds"),
         (["dwell_seconds=5", "dwell_seconds=6"], "--autoscale: 'dwell_seconds' is given twice: remove one of them"),
-        (["llm=1tokens", "--adapt", "on"], "--autoscale: policies: adaptation is for an app with a plan"),
+        (["llm=1tokens", "--adapt", "on"], "--autoscale: policies: adaptation changes the cells of a plan, and auto"),
     ],
 )
 def test_settings_that_cannot_be_used_are_rejected(cli: CliRunner, settings: list[str], message: str) -> None:
@@ -65,6 +68,10 @@ from cornserve_echo.stages import Caption, CaptionRequest, StageTask
 path = Caption(llm=StageTask(seconds={"llm": 0.05}), encoder=StageTask(seconds={"encoder": 0.1}))
 app = App("caption", [path], probes=[CaptionRequest(text="Hello!"), CaptionRequest(text="What is this?", images=1)])
 """
+
+TWO_NAMES = CAPTIONS.replace("encoder=StageTask(", "encoder=Encoder(").replace(
+    "\npath =", "\n\nclass Encoder(StageTask):\n    executor = 'encoder'\n\n\npath ="
+)
 
 RATES = {"encoder": 10, "llm": 20}
 
@@ -142,30 +149,92 @@ def autoscaled(
     ttft: str,
     workload: dict[str, Any],
     code: str = CAPTIONS,
+    options: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Returns the fields of the only executor that a deployed app autoscales."""
-    files = {"caption.py": code, "workload.json": json.dumps(workload), "profile.json": json.dumps(PROFILE)}
-    for name, text in files.items():
-        (folder / name).write_text(text)
+    write_files(folder, workload, code)
     server.on("PUT /admin/v1/apps/caption", json_response({"error": {"message": "stored"}}, 400))
     arguments = [f"--autoscale={setting}" for setting in settings]
     if "=" not in settings[0]:
         arguments += [f"--{name}={folder}/{name}.json" for name in ("workload", "profile")]
 
     target = str(folder / "caption.py")
-    result = cli.invoke(app, ["deploy", target, *arguments, "--ttft", ttft, "--url", server.url])
+    result = cli.invoke(app, ["deploy", target, *arguments, *options, "--ttft", ttft, "--url", server.url])
 
     assert "stored" in result.stderr, result.stderr
     [found] = server.requests[-1][1]["policies"]["autoscaling"]["executors"]
     return dict(found)
 
 
-@pytest.mark.parametrize("size", [["--plan", "plan.json"], ["--gpus", "4", "--workload", "workload.json"]])
-@pytest.mark.parametrize("executor", ["llm", "llm=2000tokens"])
-def test_an_app_with_a_plan_is_not_autoscaled(cli: CliRunner, size: list[str], executor: str) -> None:
-    result = cli.invoke(app, ["deploy", "a/b", "--autoscale", executor, *size, "--url", UNREACHABLE])
-    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
-    assert result.stderr.startswith("error: --autoscale: the plan determines the replicas: use --adapt, or remove")
+def write_files(folder: Path, workload: dict[str, Any] = WORKLOAD, code: str = CAPTIONS) -> None:
+    files = {"caption.py": code, "workload.json": json.dumps(workload), "profile.json": json.dumps(PROFILE)}
+    for name, text in files.items():
+        (folder / name).write_text(text)
+
+
+def test_loads_follow_from_the_plan_that_is_made(
+    cli: CliRunner, server: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "MOST_REQUESTS", 200)
+
+    found = autoscaled(cli, server, tmp_path, ["encoder:1-4"], "5", WORKLOAD, TWO_NAMES, ["--gpus", "4"])
+
+    assert found["unit"] == "tokens"
+    assert 0 < found["capacity"] <= 400 * RATES["encoder"]
+    [cell] = server.requests[-1][1]["plan"]["cells"]
+    assert (sum(cell["replicas"].values()), cell["count"], cell["is_shared"]) == (4, 1, True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["stage=1tokens:4-2"], "--autoscale: policies.autoscaling: 4 to 2 replicas"),
+        (["stage:4-2"], "--autoscale: policies.autoscaling: 4 to 2 replicas"),
+        (["stage", "window_seconds=0"], "--autoscale: policies.autoscaling.window_seconds: "),
+        (["stage=1tokens", "--adapt=on"], "--autoscale: policies: adaptation changes the cells of a plan"),
+        (["encodr"], "--autoscale: the app has no executor 'encodr': use stage"),
+        (["encodr=8requests"], "--autoscale: the app has no executor 'encodr': use stage"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_rejected_before_a_plan_is_made(
+    cli: CliRunner, tmp_path: Path, settings: list[str], message: str
+) -> None:
+    """Options that the profile lacks would be measured first, for minutes."""
+    write_files(tmp_path)
+    arguments = [each if each.startswith("--") else f"--autoscale={each}" for each in settings]
+    files = [f"--{name}={tmp_path}/{name}.json" for name in ("workload", "profile")]
+
+    target = str(tmp_path / "caption.py")
+    options = [*files, "--gpus", "4", "--ttft", "5", "--url", UNREACHABLE]
+    result = cli.invoke(app, ["deploy", target, *arguments, *options])
+
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1].startswith(f"error: {message}"), result.stderr
+    assert "cells: " not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("gpus", "message"),
+    [
+        (3, "stored"),
+        (4, "--autoscale: policies.autoscaling: a plan is autoscaled if it runs one cell, with is_shared"),
+    ],
+)
+def test_only_a_plan_of_one_cell_is_autoscaled(
+    cli: CliRunner, server: StubServer, tmp_path: Path, gpus: int, message: str
+) -> None:
+    server.on("PUT /admin/v1/apps/caption", json_response({"error": {"message": "stored"}}, 400))
+    write_files(tmp_path)
+    target, model, saved = (str(tmp_path / name) for name in ("caption.py", "model.yaml", "plan.json"))
+    Path(model).write_text(cli.invoke(app, ["plan", "from", target]).stdout)
+    files = [f"--{name}={tmp_path}/{name}.json" for name in ("workload", "profile")]
+    cli.invoke(app, ["plan", model, f"--gpus={gpus}", *files, f"--save={saved}"])
+
+    arguments = ["--autoscale=stage=8requests", f"--plan={saved}", "--url", server.url]
+    result = cli.invoke(app, ["deploy", target, *arguments])
+
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1].startswith(f"error: {message}"), result.stderr
 
 
 @pytest.mark.parametrize(
@@ -173,6 +242,7 @@ def test_an_app_with_a_plan_is_not_autoscaled(cli: CliRunner, size: list[str], e
     [
         (["--autoscale", "llm"], "--autoscale: llm has no load of a replica: give llm=2000tokens, or --ttft, --workl"),
         (["--autoscale", "llm:1-4", "--ttft", "2"], "--autoscale: llm has no load of a replica: give llm=2000tokens"),
+        (["--autoscale", "llm", "--plan", "p.json"], "--autoscale: --plan gives no load of a replica: give llm=2000"),
     ],
 )
 def test_a_load_that_does_not_follow_is_missing(cli: CliRunner, arguments: list[str], message: str) -> None:
@@ -193,6 +263,29 @@ def test_the_load_of_an_executor_is_shown(cli: CliRunner, server: StubServer) ->
 
     assert "load of llm: 2600 of 4000 tokens/s (2 × 2000)" in lines
     assert "load of encoder: not known yet, of 20 requests/s (1 × 20)" in lines
+
+
+def test_the_load_of_a_stage_of_a_plan_is_shown_with_the_replicas_of_this_app(
+    cli: CliRunner, server: StubServer
+) -> None:
+    groups = [
+        {"key": key, "executor": name, "option": option, "wanted": 7, "replicas": [], "cell": ""}
+        for key, name, option in (("llm-1", "llm", "L"), ("encoder-1", "encoder", "E"))
+    ]
+    loads = [
+        {"name": "llm", "unit": "tokens", "load": 2600.0, "capacity": 2000.0},
+        {"name": "encoder", "unit": "requests", "load": 30.0, "capacity": 20.0},
+    ]
+    status = {"phase": "serving", "generation": 1, "groups": groups, "adaptation": {"executors": loads}}
+    planned = plan_document(cell(3, {"E": 1, "L": 2}, count=1, is_shared=True))
+    spec = {"model": "/m", "plan": planned, "executor_replicas": {"encoder": 3}}
+    view = {"name": "a", "uid": "u", "generation": 1, "version": 1, "spec": spec, "status": status}
+    server.on("GET /admin/v1/apps/a?memory=true", json_response(view))
+
+    lines = cli.invoke(app, ["status", "a", "--url", server.url]).stdout.splitlines()
+
+    assert "load of llm: 2600 of 4000 tokens/s (2 × 2000)" in lines
+    assert "load of encoder: 30 of 60 requests/s (3 × 20)" in lines
 
 
 def test_one_executor_is_scaled(cli: CliRunner, server: StubServer) -> None:

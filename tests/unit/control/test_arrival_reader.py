@@ -60,7 +60,7 @@ async def test_the_growth_of_all_gateways_is_summed(gateways: Gateways, reader: 
     assert gateways.servers[0].headers[0]["authorization"] == "Bearer the-token"
 
 
-async def test_loads_of_executor_groups_are_summed_over_apps(gateways: Gateways, reader: ArrivalReader) -> None:
+async def test_loads_of_executor_groups_are_counted_by_app(gateways: Gateways, reader: ArrivalReader) -> None:
     def answer(tokens: Counts) -> None:
         document = {"process": "first of 0", "seconds": 1000, "apps": {}, "invocations": {}, "tokens": tokens}
         gateways.servers[0].on(CALL, json_response(document))
@@ -69,13 +69,13 @@ async def test_loads_of_executor_groups_are_summed_over_apps(gateways: Gateways,
     await reader.read(5)
     answer({"a": {"llm-1": 150, "llm-2": 7}, "b": {"llm-1": 30}})
 
-    assert (await reader.read(10)).tokens == {"llm-1": 70, "llm-2": 7}
+    assert (await reader.read(10)).tokens == {"a": {"llm-1": 50, "llm-2": 7}, "b": {"llm-1": 20}}
     answer({"b": {"llm-1": 40}})
-    assert (await reader.read(15)).tokens == {"llm-1": 10}
+    assert (await reader.read(15)).tokens == {"b": {"llm-1": 10}}
     answer({"b": {"llm-1": 2, "llm-2": 5}})
     await reader.read(20)
     answer({"b": {"llm-1": 1, "llm-2": 8}})  # a late invocation of a removed group
-    assert (await reader.read(25)).tokens == {"llm-1": 1, "llm-2": 3}
+    assert (await reader.read(25)).tokens == {"b": {"llm-1": 1, "llm-2": 3}}
 
 
 async def test_invocations_of_each_type_are_summed(gateways: Gateways, reader: ArrivalReader) -> None:

@@ -1,14 +1,16 @@
-"""Apps without a plan that are autoscaled, with made loads and a made clock."""
+"""Apps that are autoscaled, with made loads and a made clock."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cornserve.app.plan import AppPlan
+from cornserve.app.planned_replicas import planned_replicas
 from cornserve.app.record import AppStatus, GroupStatus, Phase, ReplicaState, ReplicaStatus
 from cornserve.app.scale import Scale, scaled_spec
 from cornserve.app.settings import AppPolicies, AutoscaledExecutor, AutoscalingSettings
@@ -18,6 +20,7 @@ from cornserve.control.adaptation.driver import AdaptationDriver
 from cornserve.control.metrics import ControllerMetrics
 from cornserve.control.store.base import APPS, Store
 from cornserve.control.store.sqlite import SqliteStore
+from tests.unit.app.plans import cell, plan
 from tests.unit.control.adapting_app import START, MadeArrivals, MadePlans, Observer
 from tests.unit.control.running_controller import FakeLauncher
 
@@ -39,6 +42,12 @@ class AutoscalingApp:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.now = 0.0
+        self.executors = {"llm-1": ("llm", ""), "llm-2": ("llm", ""), "encoder-1": ("encoder", "")}
+        """The names of the executors and the options of the plan, by group."""
+        self.other_wanted: dict[str, int] = {}
+        """The replicas that other apps add to groups."""
+        self.other_tokens: dict[str, int] = {}
+        """The tokens of other apps in each round, by group."""
         self.phase = Phase.SERVING
         self.most_ready = 64
         """The most replicas of an executor that become ready."""
@@ -73,19 +82,24 @@ class AutoscalingApp:
         await self.store.update_spec(APPS, "chat", spec, record.version)
         await self.control()
 
-    async def deploy(self) -> None:
+    async def deploy(self, planned: AppPlan | None = None) -> None:
         policies = AppPolicies(autoscaling=SETTINGS, log_decisions=True)
-        await self.store.create(APPS, "chat", AppSpec(source=AppSource(inline="app = ..."), policies=policies))
+        spec = AppSpec(source=AppSource(inline="app = ..."), policies=policies, plan=planned)
+        await self.store.create(APPS, "chat", spec)
         await self.control()
 
     async def control(self) -> None:
         """Writes the status, and delivers the records, like a controller."""
         record = await self.store.get(APPS, "chat")
-        executors = {"llm-1": "llm", "llm-2": "llm", "encoder-1": "encoder"}
+        unready = [
+            GroupStatus(key=key, executor=name, option=option, wanted=0, replicas=[])
+            for key, (name, option) in self.executors.items()
+        ]
         groups = [
-            GroupStatus(key=key, executor=name, wanted=wanted, replicas=[READY] * min(wanted, self.most_ready))
-            for key, name in executors.items()
-            for wanted in [record.spec.replicas_of(name)]
+            group.model_copy(update={"wanted": wanted, "replicas": [READY] * min(wanted, self.most_ready)})
+            for group in unready
+            for own in [self.replicas_of(record.spec, group.executor, unready)]
+            for wanted in [own + self.other_wanted.get(group.key, 0)]
         ]
         adaptation = self.driver.status("chat")
         status = AppStatus(phase=self.phase, generation=record.generation, groups=groups, adaptation=adaptation)
@@ -101,8 +115,8 @@ class AutoscalingApp:
             self.arrivals.next = Arrivals(
                 {},
                 is_complete=True,
-                invocations={"encoder-1": STEP * images, "llm-1": 1},
-                tokens=loads,
+                invocations={"chat": {"encoder-1": STEP * images, "llm-1": 1}},
+                tokens={"chat": loads, "other": self.other_tokens},
                 met={"chat": {"ttft": 20 - self.missed}},
                 missed={"chat": {"ttft": self.missed}},
                 late_us={"chat": self.late_us},
@@ -112,8 +126,15 @@ class AutoscalingApp:
 
     async def replicas(self) -> tuple[int, int]:
         """Returns the numbers of replicas of the language models and of the encoder."""
-        spec = (await self.store.get(APPS, "chat")).spec
-        return spec.replicas_of("llm"), spec.replicas_of("encoder")
+        record = await self.store.get(APPS, "chat")
+        groups = record.status.groups
+        return self.replicas_of(record.spec, "llm", groups), self.replicas_of(record.spec, "encoder", groups)
+
+    def replicas_of(self, spec: AppSpec, executor: str, groups: Sequence[GroupStatus]) -> int:
+        if spec.plan is None:
+            return spec.replicas_of(executor)
+        planned = planned_replicas(spec, groups).get(executor)
+        return 0 if planned is None else planned.running(spec.executor_replicas.get(executor))
 
     def metric(self, name: str, executor: str, unit: str) -> float | None:
         labels = {"app": "chat", "executor": executor, "unit": unit}
@@ -263,6 +284,122 @@ async def test_missed_targets_add_replicas_only_when_all_are_ready_and_up_to_the
     chat.most_ready = 64
     await chat.run(160, tokens={"llm-1": 900}, images=0)
     assert await chat.replicas() == (4, 1)
+
+
+async def test_the_load_of_an_executor_without_a_plan_is_that_of_all_apps(chat: AutoscalingApp) -> None:
+    chat.other_tokens = {"llm-1": STEP * 1500}
+    await chat.run(120, tokens={"llm-1": 500}, images=0)
+    assert await chat.replicas() == (2, 1)
+
+
+def one_cell(replicas: dict[str, int], **fields: Any) -> AppPlan:
+    """Returns a plan of one shared cell."""
+    return plan(cell(sum(replicas.values()), replicas, count=1, is_shared=True), **fields)
+
+
+async def deployed(folder: Path, planned: AppPlan, **executors: tuple[str, str]) -> AutoscalingApp:
+    """Returns an app with a plan. `executors`: the names of the executors and the options of the plan, by group."""
+    app = AutoscalingApp(await SqliteStore.open(folder / "planned.db"))
+    app.executors = executors
+    await app.deploy(planned)
+    return app
+
+
+@pytest.fixture
+async def planned(tmp_path: Path) -> AsyncIterator[AutoscalingApp]:
+    """An app with a plan of an encoder and two replicas of a language model, on three GPUs."""
+    groups = {"llm-1": ("llm", "L"), "encoder-1": ("encoder", "E")}
+    app = await deployed(tmp_path, one_cell({"E": 1, "L": 2}), **groups)
+    yield app
+    await app.store.close()
+
+
+async def test_stages_of_a_plan_share_its_gpus(planned: AutoscalingApp) -> None:
+    await planned.run(600, tokens={"llm-1": 900}, images=50)
+    assert await planned.replicas() == (2, 1)
+
+    await planned.run(600, tokens={"llm-1": 900}, images=50)
+    assert await planned.replicas() == (1, 2)
+    assert planned.metric("capacity", "encoder", "requests") == 40
+
+    await planned.run(1200, tokens={"llm-1": 900}, images=10)
+    assert await planned.replicas() == (1, 1)
+
+    await planned.run(120, tokens={"llm-1": 1900}, images=10)
+    assert await planned.replicas() == (2, 1)
+
+
+async def test_a_stage_of_a_plan_gets_the_gpus_of_others_while_targets_are_missed(planned: AutoscalingApp) -> None:
+    planned.missed, planned.late_us = 8, {"encoder-1": 5_000_000}
+
+    await planned.run(1200, tokens={"llm-1": 900}, images=50)
+
+    assert await planned.replicas() == (1, 2)
+
+
+async def test_the_budget_is_that_of_the_running_cell(planned: AutoscalingApp) -> None:
+    record = await planned.store.get(APPS, "chat")
+    larger = record.spec.changed(plan=one_cell({"E": 1, "L": 2, "EL": 3}))
+    await planned.store.update_spec(APPS, "chat", larger, record.version)
+    await planned.control()
+    await planned.run(1200, tokens={"llm-1": 2500}, images=50)
+    assert await planned.replicas() == (2, 1)
+
+    record = await planned.store.get(APPS, "chat")
+    larger = record.spec.changed(plan=one_cell({"E": 2, "L": 3}), executor_replicas={})
+    await planned.store.update_spec(APPS, "chat", larger, record.version)
+    await planned.control()
+    await planned.run(1200, tokens={"llm-1": 3500}, images=10)
+    assert await planned.replicas() == (4, 1)
+
+
+async def test_numbers_that_users_have_set_leave_or_take_gpus_of_the_plan(planned: AutoscalingApp) -> None:
+    await planned.scale(executors={"llm": 1}, hold_seconds=0)
+    await planned.run(600, tokens={"llm-1": 900}, images=90)
+    assert await planned.replicas() == (1, 2)
+
+    await planned.scale(executors={"llm": 3}, hold_seconds=0)
+    await planned.run(600, tokens={"llm-1": 2900}, images=90)
+    assert await planned.replicas() == (3, 2)
+
+
+async def test_replicas_and_loads_of_other_apps_are_not_those_of_an_app_with_a_plan(planned: AutoscalingApp) -> None:
+    planned.other_wanted, planned.other_tokens = {"llm-1": 4}, {"llm-1": STEP * 9000}
+    await planned.control()
+    await planned.run(600, tokens={"llm-1": 1500}, images=10)
+    assert await planned.replicas() == (2, 1)
+    assert planned.metric("capacity", "llm", "tokens") == 2000
+
+    await planned.run(1200, tokens={"llm-1": 500}, images=30)
+
+    assert await planned.replicas() == (1, 2)
+
+
+async def test_a_restart_of_an_executor_of_a_plan_changes_no_number(planned: AutoscalingApp) -> None:
+    await planned.run(1200, tokens={"llm-1": 1900}, images=10)
+    planned.executors = {"llm-1": ("llm", "L"), "llm-2": ("llm", "L"), "encoder-1": ("encoder", "E")}
+    await planned.run(60, tokens={"llm-1": 900, "llm-2": 1000}, images=10)
+    assert planned.metric("capacity", "llm", "tokens") == 2000
+    planned.executors = {"llm-2": ("llm", "L"), "encoder-1": ("encoder", "E")}
+
+    await planned.run(60, tokens={"llm-2": 900}, images=10)
+
+    assert await planned.replicas() == (2, 1)
+    assert (await planned.store.get(APPS, "chat")).generation == 1
+    assert planned.metric("load", "llm", "tokens") == pytest.approx(1700, rel=0.05)
+
+
+async def test_executors_that_the_cell_of_a_plan_lacks_are_left_out(tmp_path: Path) -> None:
+    app = await deployed(tmp_path, one_cell({"EL": 2}), **{"llm-1": ("llm", "EL")})
+
+    await app.run(1200, tokens={"llm-1": 900}, images=50)
+
+    record = await app.store.get(APPS, "chat")
+    assert record.spec.executor_replicas == {"llm": 1}
+    assert record.status.adaptation is not None
+    assert [load.name for load in record.status.adaptation.executors] == ["llm"]
+    assert app.metric("capacity", "encoder", "requests") is None
+    await app.store.close()
 
 
 async def test_an_app_without_settings_is_not_scaled_any_more(chat: AutoscalingApp) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cornserve.app.plan_resolution import resolve_plan
+from cornserve.app.settings import AppPolicies, AutoscaledExecutor, AutoscalingSettings
 from cornserve.app.spec import AppModel, AppSpec, Restart
 from cornserve.control.executor_groups import app_group, cell_groups, merge_groups, share_groups
 from cornserve.control.launcher.base import AppOwner, ExecutorGroup
@@ -154,11 +155,15 @@ def test_versions_of_an_app_have_the_larger_number_of_replicas() -> None:
     assert merged.replicas == 3
 
 
-def planned(app: str, load: float, *, is_shared: bool = True, **executor_replicas: int) -> list[ExecutorGroup]:
+def planned(
+    app: str, load: float, *, is_shared: bool = True, policies: AppPolicies | None = None, **executor_replicas: int
+) -> list[ExecutorGroup]:
     """Returns the groups of an app with one cell, whose encoder has this load."""
     fields = {"count": 1, "is_shared": is_shared, "loads": {"E": load, "L": 0.5}}
     made = plan(cell(3, {"E": ceil(load), "L": 1}, **fields))
-    spec = AppSpec(model=AppModel(id="a/b"), plan=made, executor_replicas=executor_replicas)
+    spec = AppSpec(
+        model=AppModel(id="a/b"), plan=made, executor_replicas=executor_replicas, policies=policies or AppPolicies()
+    )
     assert spec.plan is not None
     specs = {task.key: task.spec for task in (ENCODER_TASK, LLM_TASK)}
     [groups] = cell_groups(
@@ -220,6 +225,16 @@ def test_replicas_by_hand_are_added_to_the_loads_of_other_apps(by_hand: int, exp
     shared = share_groups([*scaled, *planned("b", 1.6)])
 
     assert replicas(shared.values()) == expected
+
+
+def test_the_replicas_that_the_loads_of_apps_with_plans_need_are_added() -> None:
+    def both(policies: AppPolicies) -> int:
+        apps = planned("a", 1.6, policies=policies, stage=5), planned("b", 1.6, policies=policies, stage=2)
+        return replicas(share_groups(each for groups in apps for each in groups).values())
+
+    autoscaling = AutoscalingSettings(executors=[AutoscaledExecutor(name="stage", capacity=10)])
+    assert both(AppPolicies(autoscaling=autoscaling)) == 5
+    assert both(AppPolicies()) == 4  # The largest number by hand is enough.
 
 
 def test_cells_that_are_not_shared_have_their_own_groups() -> None:

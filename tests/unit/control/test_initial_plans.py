@@ -13,7 +13,13 @@ from pydantic import ValidationError
 from cornserve.app.plan import AppPlan
 from cornserve.app.planning import PlanningInputs
 from cornserve.app.record import AppStatus, FailureReason, Phase
-from cornserve.app.settings import ConfigMapKeyRef, ExecutorOverride
+from cornserve.app.settings import (
+    AppPolicies,
+    AutoscaledExecutor,
+    AutoscalingSettings,
+    ConfigMapKeyRef,
+    ExecutorOverride,
+)
 from cornserve.app.spec import AppModel, AppSource, AppSpec
 from cornserve.app_host.description import AppDescription
 from cornserve.control.planning.initial_plans import InitialPlans
@@ -139,6 +145,24 @@ async def test_an_app_that_cannot_be_planned_fails_before_anything_starts(client
         await client.wait_until_served("caption", 3)
 
     assert len(planner.jobs) == 2
+
+
+async def test_a_plan_of_several_cells_of_an_autoscaled_app_is_refused(client: StoreClient) -> None:
+    shared = plan(cell(3, {"EL": 3}, count=1, is_shared=True))
+    planner, launcher = OneCellPlanner(), FakeLauncher()
+    planner.results = [PlanningResult(plan=shared), PlanningResult(plan=plan(cell(3, {"EL": 3}, count=2)))]
+    executors = [AutoscaledExecutor(name="stage", capacity=10, unit="requests")]
+    async with running_controller(client, launcher, planner=planner):
+        await client.deploy("caption", AppSpec(source=AppSource(inline=SOURCE), planning=inputs()))
+        await client.wait_until_served("caption", 2)
+        stored = (await client.store.get(APPS, "caption")).spec
+        policies = AppPolicies(autoscaling=AutoscalingSettings(executors=executors))
+        await client.redeploy("caption", stored.changed(policies=policies, planning=inputs(gpus=6)))
+        status = await client.wait_for_status("caption", lambda status: status.phase is Phase.FAILED)
+
+    assert status.reason is FailureReason.PLANNING_FAILED
+    assert status.message.startswith("policies.autoscaling: a plan is autoscaled if it runs one cell")
+    assert [group.replicas for group in launcher.groups.values()] == [3]
 
 
 async def test_changed_code_of_a_generation_is_planned_again(client: StoreClient) -> None:

@@ -25,6 +25,12 @@ URL = "/admin/v1/apps/caption"
 AUTOSCALING = {"autoscaling": {"executors": [{"name": "stage", "capacity": 10, "unit": "requests"}]}}
 
 
+def one_shared_cell(**replicas: int) -> dict[str, Any]:
+    return plan_document(
+        cell(sum(replicas.values()), replicas, count=1, is_shared=True), cell(100, {"EL": 99}, rate=600.0)
+    )
+
+
 def two_sizes(small: int, large: int) -> dict[str, Any]:
     return plan_document(cell(1, {"EL": 1}, count=small, rate=4.0), cell(2, {"EL": 2}, count=large, rate=10.0))
 
@@ -45,7 +51,23 @@ async def test_a_planned_app_is_stored_with_its_plan(gateway: httpx.AsyncClient,
         (ECHO.replace('"echo"', '"caption"'), {}, "plan: the app has no request types"),
         (CAPTION, {"replicas": 2}, "replicas: a plan has the replicas of the executors"),
         (CAPTION, {"plan": two_sizes(0, 0)}, "0 cells run"),
-        (CAPTION, {"policies": AUTOSCALING}, "policies.autoscaling: a plan determines the replicas"),
+        (CAPTION, {"policies": AUTOSCALING}, "policies.autoscaling: a plan is autoscaled if it runs one cell"),
+        (CAPTION, {"policies": AUTOSCALING, "plan": two_sizes(1, 0)}, "a plan is autoscaled if it runs one cell"),
+        (
+            CAPTION,
+            {"policies": AUTOSCALING, "plan": one_shared_cell(E=1, L=2)},
+            "policies.autoscaling: the plan runs 2 executors with the name 'stage'",
+        ),
+        (
+            CAPTION,
+            {"policies": AUTOSCALING, "plan": one_shared_cell(EL=65)},
+            "policies.autoscaling: the plan runs 65 replicas of 'stage': at most 64",
+        ),
+        (
+            CAPTION,
+            {"policies": AUTOSCALING | {"adaptation": {}}, "plan": one_shared_cell(EL=2)},
+            "policies: adaptation changes the cells of a plan, and autoscaling the replicas of executors",
+        ),
         (CAPTION, {"executor_replicas": {"lm": 2}}, "executor_replicas: the app has no executor 'lm'"),
     ],
 )
@@ -70,7 +92,7 @@ async def test_a_deployment_without_a_plan_keeps_the_plan(gateway: httpx.AsyncCl
 
     assert kept.json()["spec"]["plan"]["cells"][1]["count"] == 1
     assert other.json()["error"]["code"] == "invalid_plan"
-    assert "policies.autoscaling: a plan determines the replicas" in autoscaled.json()["error"]["message"]
+    assert "policies.autoscaling: a plan is autoscaled if it" in autoscaled.json()["error"]["message"]
     assert (removed.json()["spec"]["plan"], removed.json()["spec"]["replicas"]) == (None, 2)
     assert planned.json()["spec"]["replicas"] == 1
 
@@ -116,6 +138,7 @@ async def test_an_app_that_the_controller_plans_gets_no_replicas(gateway: httpx.
 
     assert (scaled.status_code, single.status_code, autoscaled.status_code) == (409, 409, 400)
     assert "executor_replicas: the plan that is made has the replicas" in single.json()["error"]["message"]
+    assert "policies.autoscaling: the plan that is made may have" in autoscaled.json()["error"]["message"]
     assert (await store.get(APPS, "caption")).spec == before
 
 
@@ -157,6 +180,26 @@ async def test_a_stage_of_a_plan_is_scaled_until_the_cells_change(gateway: httpx
     assert [spec.executor_replicas for spec in specs] == [{"stage": 5}, {"stage": 5}, {}]
     assert [spec.plan == before.plan for spec in specs] == [True, True, False]
     assert {spec.code for spec in specs} == {before.code}
+
+
+async def test_an_autoscaled_plan_keeps_its_cell_and_begins_again_with_another_plan(
+    gateway: httpx.AsyncClient, store: Store
+) -> None:
+    app = {"source": {"inline": CAPTION}, "policies": AUTOSCALING}
+    deployed = await gateway.put(URL, json=app | {"plan": one_shared_cell(EL=2)})
+    scaled = await gateway.put(f"{URL}/scale", json={"executors": {"stage": 3}})
+    kept = await gateway.put(URL, json=app)
+    refused = await gateway.put(f"{URL}/scale", json={"gpus": 100})
+    other = await gateway.put(URL, json=app | {"plan": one_shared_cell(EL=4)})
+
+    responses = (deployed, scaled, kept, other)
+    assert [response.status_code for response in responses] == [200] * 4, [each.text for each in responses]
+    specs = [AppSpec.model_validate(response.json()["spec"]) for response in responses]
+    assert [spec.executor_replicas for spec in specs] == [{}, {"stage": 3}, {"stage": 3}, {}]
+    assert [spec.held_until is not None for spec in specs] == [False, True, True, False]
+    error = refused.json()["error"]
+    assert (refused.status_code, error["code"], error["param"]) == (409, "cannot_scale", "gpus")
+    assert error["message"].startswith("policies.autoscaling: a plan is autoscaled if it runs one cell")
 
 
 async def test_no_stage_of_an_app_that_adapts_is_scaled(gateway: httpx.AsyncClient, store: Store) -> None:

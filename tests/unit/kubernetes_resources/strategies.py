@@ -132,6 +132,17 @@ models = st.fixed_dictionaries(
 origins = st.fixed_dictionaries({"source": sources}) | st.fixed_dictionaries({"model": models})
 
 
+def one_cell_plans() -> st.SearchStrategy[AppPlan]:
+    """Returns plans of which one shared cell runs."""
+
+    def one(plan: AppPlan) -> AppPlan:
+        first, *others = plan.cells
+        cells = (first.model_copy(update={"count": 1, "is_shared": True}), *(each.with_count(0) for each in others))
+        return plan.model_copy(update={"cells": cells})
+
+    return plans().map(one)
+
+
 @st.composite
 def plans(draw: st.DrawFn) -> AppPlan:
     cells = [
@@ -209,9 +220,13 @@ sizes = (
     )
     | st.fixed_dictionaries({"plan": plans()}, optional={"planning": plannings, "executor_replicas": executor_replicas})
     | st.fixed_dictionaries({"plan": plans(), "policies": adapting}, optional={"planning": plannings})
+    | st.fixed_dictionaries(
+        {"plan": one_cell_plans(), "policies": autoscaled},
+        optional={"planning": plannings, "executor_replicas": executor_replicas},
+    )
     | st.fixed_dictionaries({"planning": plannings}, optional={"policies": adapting})
 )
-"""Replicas, possibly with autoscaling, or a plan, possibly with adaptation."""
+"""Replicas, possibly with autoscaling, or a plan, possibly with adaptation or autoscaling."""
 
 latency_targets = st.builds(
     LatencyTargetSettings,
