@@ -212,7 +212,7 @@ def simulate(
         typer.Option(
             "--autoscale",
             metavar="OPTION[=RATE]",
-            help="Let the replicas of an option follow its load, as for an app without a plan. RATE: requests/s that a"
+            help="Let the replicas of an option follow its load, as the controller does. RATE: requests/s that a"
             " replica takes. Default: the most within its part of --ttft. Also window_seconds=, shrink_seconds= and"
             " dwell_seconds=. Can be repeated.",
             rich_help_panel=REPLICAS,
@@ -221,7 +221,7 @@ def simulate(
     most_gpus: Annotated[
         int | None,
         typer.Option(
-            "--most-gpus", min=1, help="With --adapt: the GPUs that cells have at most.", rich_help_panel=REPLICAS
+            "--most-gpus", min=1, help="With --adapt or --autoscale: the most GPUs.", rich_help_panel=REPLICAS
         ),
     ] = None,
     startup: Annotated[

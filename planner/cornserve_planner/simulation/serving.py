@@ -97,7 +97,7 @@ class ServingSimulation:
             name: settings.autoscaling_limits(each) for name, each in settings.autoscaled.items() if each is not None
         }
         self.autoscaling = (
-            SimulatedAutoscaling(self.events, self.cells, limits, startups, settings, self._runner.hand_over)
+            SimulatedAutoscaling(self.events, plan, self.cells, limits, startups, settings, self._runner.hand_over)
             if limits
             else None
         )

@@ -29,7 +29,7 @@ class ServingSettings:
         streamed: components that begin with the first output of the components before them, instead of the last.
         ttft, tbt, e2e: latency targets in seconds.
         refuses: whether requests are refused early that would miss the targets.
-        adapts: whether the number of cells follows the load. `most_gpus`: the GPUs that cells may have at most.
+        adapts: whether the number of cells follows the load. `most_gpus`: the GPUs that all replicas have at most.
         autoscaled: by option, the requests per second that one of its replicas takes, or None for those that follow
             from `ttft`. Their number follows the load.
         autoscaling_times: `window_seconds`, `shrink_seconds` and `dwell_seconds` of the autoscaling, unless by default.

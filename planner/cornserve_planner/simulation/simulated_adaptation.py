@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cornserve_plan.plan import describe_cells
-from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.plan_file.document import PlanFile
 from cornserve_planner.simulation.event_queue import EventQueue
 from cornserve_planner.simulation.running_cells import RunningCells, ServingCell
@@ -40,15 +39,11 @@ class SimulatedAdaptation:
     Args:
         most_gpus: the GPUs that cells may have at most.
         startups: the seconds until started replicas serve. A cell serves with the last one of its options.
-
-    Raises `InvalidInputError` if the cells of the plan have more GPUs.
     """
 
     def __init__(
         self, events: EventQueue, plan: PlanFile, cells: RunningCells, *, most_gpus: float, startups: ReplicaStartups
     ) -> None:
-        if most_gpus < plan.gpus:
-            raise InvalidInputError("--most-gpus", f"is {most_gpus:g}, but the cells of the plan have {plan.gpus} GPUs")
         self._events = events
         self._plan = plan
         self._cells = cells

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.plan_file.document import PlanFile
 from cornserve_planner.simulation.event_queue import EventQueue
 from cornserve_planner.simulation.request_run import RequestRun
 from cornserve_planner.simulation.running_cells import ReplicaGroup, RunningCells, ServingReplica
@@ -41,20 +42,16 @@ class _ScaledGroup:
 
     Args:
         limits: those of the policy, with the requests per second that one replica takes.
+        gpus: the GPUs of one replica.
     """
 
-    def __init__(self, groups: Mapping[str, ReplicaGroup], limits: ExecutorLimits) -> None:
+    def __init__(self, groups: Mapping[str, ReplicaGroup], limits: ExecutorLimits, gpus: int) -> None:
         self.groups = groups
         self.limits = limits
+        self.gpus = gpus * len(groups)
         self.policy = ExecutorAutoscaling(limits)
         self.loads = ArrivalHistory(LONGEST_HISTORY, 0.0)
         self.running = RunningReplicas(max(group.running for group in groups.values()), 0.0)
-
-    def stage(self, now: float) -> ScaledStage:
-        """Returns the executor as the rule for missed targets reads it."""
-        load = self.policy.load(self.loads, now) or 0.0
-        utilization = load / (self.limits.capacity * self.running.replicas)
-        return ScaledStage(self.running, self.limits.max_replicas, utilization)
 
 
 class _CountedTargets:
@@ -107,7 +104,7 @@ class SimulatedAutoscaling:
     Args:
         limits: those of the policy, by option.
         startups: the seconds until started replicas serve.
-        settings: their latency targets also start replicas when they are missed.
+        settings: their latency targets also start replicas when they are missed, and their GPUs limit all replicas.
         hand_over: moves the streams of a replica that stops to others.
 
     Raises `InvalidInputError` for options that do not run.
@@ -116,6 +113,7 @@ class SimulatedAutoscaling:
     def __init__(
         self,
         events: EventQueue,
+        plan: PlanFile,
         cells: RunningCells,
         limits: Mapping[str, ExecutorLimits],
         startups: ReplicaStartups,
@@ -127,12 +125,13 @@ class SimulatedAutoscaling:
         self._startups = startups
         self._hand_over = hand_over
         self._scaled: dict[str, _ScaledGroup] = {}
+        self._free: dict[str | None, float] = {None: settings.most_gpus - plan.gpus}
         for option, limit in limits.items():
             executor = cells.executors[option]
             groups = {name: cell.groups[executor] for name, cell in cells.cells.items() if executor in cell.groups}
             if not groups:
                 raise InvalidInputError(f"--autoscale {option}", "no cell runs it: use another option")
-            self._scaled[executor] = _ScaledGroup(groups, limit)
+            self._scaled[executor] = _ScaledGroup(groups, limit, plan.options[executor].gpus)
         first = next(iter(limits.values()))
         self._targets = TargetScaling(first.window_seconds, first.shrink_seconds, first.dwell_seconds, 0.0)
         self._counted = _CountedTargets(settings)
@@ -161,13 +160,16 @@ class SimulatedAutoscaling:
         decided: dict[str, ReplicaChange] = {}
         for executor, scaled in self._scaled.items():
             scaled.loads.add({name: group.take_arrived() for name, group in scaled.groups.items()}, now)
-            change = scaled.policy.decide(scaled.running, scaled.loads, now)
-            if change is not None:
+            if change := scaled.policy.decide(scaled.running, scaled.loads, now):
                 decided[executor] = change
         self._counted.take(self._targets, now)
-        stages = {executor: scaled.stage(now) for executor, scaled in self._scaled.items()}
-        for executor, change in self._targets.decide(stages, decided, self._complete_since, now).items():
+        stages = {
+            executor: ScaledStage.of(scaled.limits, scaled.running, scaled.loads, now, scaled.gpus)
+            for executor, scaled in self._scaled.items()
+        }
+        for executor, change in self._targets.decide(stages, decided, self._complete_since, now, self._free).items():
             scaled = self._scaled[executor]
+            self._free[None] -= scaled.gpus * (change.replicas - scaled.running.replicas)
             scaled.running = RunningReplicas(change.replicas, now)
             self.changes.append(ReplicaCountChange(now, executor, change.replicas, change.reason))
             for name, group in scaled.groups.items():

@@ -74,8 +74,10 @@ class SimulationRequest:
         self._check_transfers()
         for startup in settings.startup or ():
             require_between("--startup", startup, 0, LONGEST_SECONDS)
-        if not settings.adapts and settings.most_gpus < inf:
-            raise InvalidInputError("--most-gpus", "needs --adapt, which starts cells")
+        if not (settings.adapts or settings.autoscaled) and settings.most_gpus < inf:
+            raise InvalidInputError("--most-gpus", "needs --adapt, which starts cells, or --autoscale")
+        if settings.most_gpus < self.plan.gpus:
+            raise InvalidInputError("--most-gpus", f"is {settings.most_gpus:g}, but the plan has {self.plan.gpus} GPUs")
         if not (settings.adapts or settings.autoscaled or settings.failures) and settings.startup is not None:
             raise InvalidInputError(
                 "--startup", "needs --adapt, which starts cells, or --autoscale or --fail, which start replicas"

@@ -231,7 +231,7 @@ FIRST = (
         (["--adapt", "--rate", "1e-9"], "--adapt, --autoscale: a request arrives after "),
         (["--autoscale", "L=2", "--rate", "1e-9"], "--adapt, --autoscale: a request arrives after "),
         (["--most-gpus", "5"], "--most-gpus: needs --adapt, which starts cells"),
-        (["--most-gpus", "7", "--adapt"], "--most-gpus: is 7, but the cells of the plan have 8 GPUs"),
+        (["--most-gpus", "7", "--adapt"], "--most-gpus: is 7, but the plan has 8 GPUs"),
         (["--plot", "~nosuchuser/x.svg"], "--plot: ~nosuchuser/x.svg: the home directory is unknown"),
         (["--autoscale", "L=2", "--autoscale", "L"], "--autoscale: an option is given twice: remove one of them"),
         (

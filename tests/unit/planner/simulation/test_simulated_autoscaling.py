@@ -61,6 +61,18 @@ def test_the_gpus_of_stopped_replicas_are_free(inputs: Path) -> None:
     assert scaled.simulation.cells.gpu_seconds(2000.0)[name] == pytest.approx(fixed[name] - saved)
 
 
+def test_replicas_share_the_most_gpus(inputs: Path) -> None:
+    requests = [*texts(2.0, 0, 1500), *texts(16.0, 1500, 1900)]
+    settings = ServingSettings(autoscaled={"L": 2.0, "E": 4.0}, most_gpus=8, startup=(30.0,))
+
+    found = Simulated(inputs, requests, settings=settings)
+
+    assert found.simulation.autoscaling is not None
+    changes = found.simulation.autoscaling.changes
+    assert {change.executor: change.replicas for change in changes} == {"E": 1, "L": 6}  # The other one is V's.
+    assert "a load of 16/s arrived" in changes[-1].reason
+
+
 def test_a_load_within_the_capacity_changes_nothing(inputs: Path) -> None:
     found = simulated(inputs, ServingSettings(autoscaled={"L": 2.0}), count=3000, rate=8.0)
     plain = simulated(inputs, count=3000, rate=8.0)
