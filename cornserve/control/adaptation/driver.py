@@ -15,7 +15,7 @@ from cornserve.app.plan import AppPlan
 from cornserve.app.record import Phase
 from cornserve.app.settings import AdaptationSettings, AutoscalingSettings
 from cornserve.control.adaptation.app_adaptation import AppAdaptation, SpecChange
-from cornserve.control.adaptation.arrival_reader import ArrivalReader
+from cornserve.control.adaptation.arrival_reader import ArrivalReader, Arrivals
 from cornserve.control.adaptation.cell_adaptation import CellAdaptation
 from cornserve.control.adaptation.replanning import Replanning
 from cornserve.control.adaptation.replica_autoscaling import ReplicaAutoscaling
@@ -42,7 +42,7 @@ def _utc_now() -> datetime:
 class AdaptationDriver:
     """Observes the apps with a plan, and adapts the apps whose settings switch it on.
 
-    Without such apps, it does nothing.
+    Without such apps, it does nothing. An error in one app does not affect the others.
 
     Args:
         store: receives the changed specs. Its records have the specs as users have written them.
@@ -146,17 +146,24 @@ class AdaptationDriver:
         for name, app in list(self._apps.items()):
             if self._apps.get(name) is not app:
                 continue  # It was removed while another app changed.
-            before = app.status
-            app.observe(observed, now)
-            app.publish(self._metrics, now)
-            is_held = app.record.spec.is_held(self._wall_clock())
-            change = app.next_change(now, may_change=_may_change(app.record) and not is_held)
-            if change is not None:
-                await self._apply(app.record, change)
-            if app.status != before:
-                for reason, message in app.news(before):
-                    await self._report(app.record, reason, message)
-                self._on_change()
+            try:
+                await self._adapt(app, observed, now)
+            except Exception:
+                log.exception("adapting the app %s failed; the next attempt follows", name)
+                self._metrics.count_error()
+
+    async def _adapt(self, app: AppAdaptation, observed: Arrivals, now: float) -> None:
+        before = app.status
+        app.observe(observed, now)
+        app.publish(self._metrics, now)
+        is_held = app.record.spec.is_held(self._wall_clock())
+        change = app.next_change(now, may_change=_may_change(app.record) and not is_held)
+        if change is not None:
+            await self._apply(app.record, change)
+        if app.status != before:
+            for reason, message in app.news(before):
+                await self._report(app.record, reason, message)
+            self._on_change()
 
     async def _apply(self, app: AppRecord, change: SpecChange) -> None:
         """Changes the app's spec, unless someone else has changed it."""

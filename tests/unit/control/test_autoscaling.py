@@ -402,6 +402,30 @@ async def test_executors_that_the_cell_of_a_plan_lacks_are_left_out(tmp_path: Pa
     await app.store.close()
 
 
+async def test_an_app_that_cannot_be_adapted_does_not_stop_the_others(
+    chat: AutoscalingApp, caplog: pytest.LogCaptureFixture
+) -> None:
+    class BrokenArrivals(dict[str, Any]):
+        def get(self, key: str, default: Any = None) -> Any:
+            if key == "broken":
+                raise ValueError("a defect")
+            return super().get(key, default)
+
+    spec = AppSpec(source=AppSource(inline="app = ..."), plan=one_cell({"EL": 1}))
+    broken = await chat.store.create(APPS, "broken", spec)
+    chat.driver.update({"broken": broken})
+    chat.driver.update({"broken": broken, "chat": await chat.store.get(APPS, "chat")})
+    invocations = {"chat": {"encoder-1": STEP * 50}}
+    for _ in range(60):
+        chat.now += STEP
+        chat.arrivals.next = Arrivals(BrokenArrivals(), is_complete=True, invocations=invocations)
+        await chat.driver.step()
+
+    assert await chat.replicas() == (1, 3)
+    assert "adapting the app broken failed" in caplog.text
+    assert chat.metrics.registry.get_sample_value("cornserve_controller_reconcile_errors_total") == 60
+
+
 async def test_an_app_without_settings_is_not_scaled_any_more(chat: AutoscalingApp) -> None:
     await chat.run(120, tokens={"llm-1": 500}, images=0)
     record = await chat.store.get(APPS, "chat")
