@@ -290,7 +290,7 @@ def main() -> None:
 
 
 def _open_missing_streams() -> None:
-    """Opens /dev/null for each standard stream that the program was started without. Python has None in its place."""
+    """Opens /dev/null for each standard stream that the program was started without, so that commands can use it."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  it stays open
