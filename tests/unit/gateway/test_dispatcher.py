@@ -417,6 +417,25 @@ async def test_the_producer_of_a_tensor_runs_again_for_a_stream_that_is_handed_o
     assert replica.started == [(0, 0), (1, 0), (1, 1), (0, 1), (1, 2)]
 
 
+async def test_the_state_of_a_stream_that_is_handed_over_is_released_when_the_stream_fails(
+    pool: FakePool, dispatch_code: DispatchCode
+) -> None:
+    def record() -> None:
+        WordsTask().invoke(LinkRequest(inputs=[]))
+
+    dispatch_code(record, streams=True)
+    first, second = pool.replicas
+    first.listeners[0].on_chunk("words", b'"a"')
+    first.listeners[0].on_replica_leaving()
+    pool.replicas.remove(first)
+    first.listeners.pop(0).on_handed_over("", has_state=True)
+    assert first.retained == {0}
+
+    second.end(0, "INTERNAL")
+
+    assert first.retained == set()
+
+
 async def test_a_response_without_a_stream_continues_after_the_items_that_are_sent_when_its_replica_leaves(
     pool: FakePool, dispatch_code: DispatchCode
 ) -> None:
