@@ -20,8 +20,10 @@ from cornserve.transport.errors import LostError
 from cornserve.transport.memory.step_registrations import StepRegistrations
 from cornserve.transport.pull import selection
 from cornserve.transport.pull.fabric import Fabric
+from cornserve.transport.pull.fabric_ends import RESPONSE_SECONDS
 from cornserve.transport.pull.selection import FABRICS, PULLS_PER_PRODUCER
 from cornserve.wire import sockets
+from tests.loop_clock import LoopClock
 from tests.tcp_sockets import tcp_sockets
 from tests.unit.transport.conftest import MIB, TransportCluster, TransportProcess, needs_extra
 from tests.unit.transport.test_transport import DATA, produce, publish, received
@@ -216,9 +218,8 @@ async def test_a_link_that_fails_during_a_pull_is_replaced_by_tcp(
 
 @by_fabric
 async def test_pulls_that_wait_while_a_protocol_fails_do_not_try_it(
-    two_nodes: tuple[TransportProcess, TransportProcess], monkeypatch: pytest.MonkeyPatch
+    two_nodes: tuple[TransportProcess, TransportProcess], monkeypatch: pytest.MonkeyPatch, clock: LoopClock
 ) -> None:
-    monkeypatch.setattr("cornserve.transport.pull.fabric_ends.RESPONSE_SECONDS", 1.0)
     producer, consumer = two_nodes
     name = next(iter(metric(consumer, "protocol")))
     offered: list[int] = []
@@ -229,8 +230,11 @@ async def test_pulls_that_wait_while_a_protocol_fails_do_not_try_it(
 
     monkeypatch.setattr(link_type(name), "offer", offer_nothing)
     await publish(produce(producer))
+    pulls = asyncio.gather(*(received(consumer, producer) for _ in range(12)))
+    await until(lambda: len(offered) == PULLS_PER_PRODUCER)
+    clock.advance(RESPONSE_SECONDS + 1)
 
-    assert await asyncio.gather(*(received(consumer, producer) for _ in range(12))) == [DATA] * 12
+    assert await pulls == [DATA] * 12
 
     assert len(offered) == PULLS_PER_PRODUCER
     assert metric(consumer, "pull_failures_total") == {name: PULLS_PER_PRODUCER, "tcp": 0}
