@@ -125,6 +125,25 @@ async def test_memory_is_given_back_after_a_time_without_use(cluster: TransportC
     await publish(process, 3)
 
 
+async def test_memory_ahead_of_need_is_kept_while_its_part_of_the_slab_is_used(
+    cluster: TransportCluster, clock: LoopClock
+) -> None:
+    process = await start(cluster)
+    held = await publish(process, 0, FIRST - 5 * PAGE)
+    small = [await publish(process, number, PAGE) for number in range(1, 6)]
+    await until(lambda: resident(process.transport) == FIRST + STEP)
+
+    for production in small:
+        production.release()
+        clock.advance(60)
+        for _ in range(3):
+            await asyncio.sleep(0)
+    assert resident(process.transport) == FIRST + STEP
+
+    await clock.advance_until(lambda: resident(process.transport) == FIRST, step=60)
+    held.release()
+
+
 async def test_memory_that_another_process_may_read_is_not_given_back(cluster: TransportCluster) -> None:
     producer = await start(cluster, idle_seconds=IDLE_SECONDS)
     consumer = await start(cluster, idle_seconds=3600)
