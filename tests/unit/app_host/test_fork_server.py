@@ -153,8 +153,9 @@ async def test_a_fork_server_that_was_killed_leaves_no_files(own_server: ForkSer
     assert files_per_host(files) is None
 
 
-async def test_a_cancelled_start_leaves_no_process(own_server: ForkServer, start: StartOn) -> None:
+async def test_a_cancelled_start_leaves_no_process_and_no_descriptor(own_server: ForkServer, start: StartOn) -> None:
     server = fork_server_of(await start(own_server))
+    descriptors = psutil.Process().num_fds()
 
     for turns in range(12):
         starting = asyncio.ensure_future(start(own_server))
@@ -164,6 +165,7 @@ async def test_a_cancelled_start_leaves_no_process(own_server: ForkServer, start
         await asyncio.wait([starting])
 
     await until(lambda: len(server.children()) == 1)
+    await until(lambda: psutil.Process().num_fds() <= descriptors)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
