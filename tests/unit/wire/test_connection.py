@@ -6,8 +6,11 @@ import asyncio
 import socket
 from contextlib import suppress
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+from google.protobuf.message import EncodeError
 
 from cornserve.observe.redaction import TRACEBACK
 from cornserve.v1 import executor_pb2 as pb
@@ -253,6 +256,18 @@ async def test_a_message_that_does_not_fit_into_a_frame_is_not_sent(message: pb.
         connection.send(message)
 
     assert connection.unsent == []
+
+
+def test_a_message_that_protobuf_cannot_encode_is_refused() -> None:
+    """Its limit is 2 GiB."""
+
+    def serialize() -> bytes:
+        raise EncodeError("Failed to serialize proto")
+
+    message = cast("pb.Event", SimpleNamespace(SerializeToString=serialize))
+
+    with pytest.raises(MessageSizeError, match="the message cannot be encoded: Failed to serialize proto"):
+        EXECUTOR.encode(message, ())
 
 
 async def test_an_output_that_is_too_large_ends_its_invocation_only(
