@@ -357,7 +357,8 @@ async def test_the_chunks_of_a_stream_may_have_different_shapes_and_there_may_be
 
 async def test_a_discarded_stream_is_lost_and_does_not_block_its_writer(cluster: TransportCluster) -> None:
     producer, consumer = await cluster.transport(), await cluster.transport()
-    writer = produce(producer).stream("hidden", window=1)
+    production = produce(producer)
+    writer = production.stream("hidden", window=1)
     stream = consumer.transport.consume_stream(producer.tensor_id("hidden"))
     await writer.send(b"1", "uint8", (1,))
     assert bytes((await anext(stream)).view) == b"1"
@@ -367,6 +368,7 @@ async def test_a_discarded_stream_is_lost_and_does_not_block_its_writer(cluster:
 
     writer.discard()
 
+    assert production.unpublished(["hidden"]) == []
     await writing
     await writer.send(b"3", "uint8", (1,))
     for late in (stream, consumer.transport.consume_stream(producer.tensor_id("hidden"))):
