@@ -73,7 +73,8 @@ class ForkServerLoop:
         self._parent = parent
         self._temporary = temporary
         self._lock = os.open(temporary, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        fcntl.flock(self._lock, fcntl.LOCK_SH)  # systemd-tmpfiles(8), which removes old files in /tmp, skips it.
+        with suppress(OSError):  # not all file systems have locks
+            fcntl.flock(self._lock, fcntl.LOCK_SH)  # systemd-tmpfiles(8), which removes old files in /tmp, skips it.
         self._selector = selectors.DefaultSelector()
         self._selector.register(parent, selectors.EVENT_READ)
         self._pidfds: dict[int, int] = {}

@@ -24,7 +24,7 @@ from cornserve.instance import Instance
 from cornserve.profiler.errors import ProfilingError
 from cornserve.profiler.results import Conditions, MemoryUse
 from cornserve.task.spec import ExecutorSpec, find_executor
-from cornserve_tasklib.directory_digest import directory_digest
+from cornserve_tasklib.directory_digest import MAX_FILES, directory_digest
 
 if TYPE_CHECKING:
     from cornserve_planner.solve.budget import Budget
@@ -217,7 +217,11 @@ def _model_digest(spec: ExecutorSpec) -> str:
     if not isinstance(model, str):
         return ""
     directory = Path(model)
-    return directory_digest(directory)[:16] if directory.is_dir() else f"{model}@{revision or 'main'}"
+    if not directory.is_dir():
+        return f"{model}@{revision or 'main'}"
+    if not (digest := directory_digest(directory)):
+        raise ProfilingError(f"the directory {model} has no readable files, or more than {MAX_FILES}")
+    return digest[:16]
 
 
 def _versions(spec: ExecutorSpec) -> dict[str, str]:

@@ -66,7 +66,7 @@ def _content_digest(path: Path, size: int, is_read_completely: bool) -> str:
         digest = sha256()
         distances = [(size - SAMPLE_BYTES) * sample // (SAMPLES - 1) for sample in range(SAMPLES)]
         for start in (*distances, *_tensor_starts(file)[:MAX_TENSORS]):
-            file.seek(start)
+            file.seek(min(start, size))
             digest.update(file.read(SAMPLE_BYTES))
         return digest.hexdigest()
 
@@ -80,5 +80,5 @@ def _tensor_starts(file: BinaryIO) -> list[int]:
         header = json.loads(file.read(header_bytes))
         header.pop("__metadata__", None)
         return [8 + header_bytes + max(0, int(tensor["data_offsets"][0])) for tensor in header.values()]
-    except (ValueError, LookupError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
         return []

@@ -153,19 +153,24 @@ class HostedRunner:
 
     def close(self) -> None:
         self._app.end_session(self.number, self._host)
-        for read in self._source_reads:
-            read.cancel()
+        self._cancel_source_reads()
         self.invocations = []  # breaks the reference cycle through `_updates.append`
 
     def send_source_items(self, host: AppHost, reply: pb.HostReply) -> None:
         """Sends the next items of a stream as soon as there are any, for a function of the app that maps it."""
         if len(self._source_reads) >= MAX_SOURCE_READS:  # The code of the app writes to the connection.
             message = f"it reads more than {MAX_SOURCE_READS} streams at once"
+            self._source_error = AppCodeError(message, self._app.name, self.task_name)
             self._app.replace(host, pb.HostError(type="RuntimeError", message=message))
             return
         read = asyncio.create_task(self._send_source_items(host, reply))
         self._source_reads.add(read)
         read.add_done_callback(self._source_reads.discard)
+
+    def _cancel_source_reads(self) -> None:
+        for read in self._source_reads:
+            read.cancel()
+        self._source_reads.clear()
 
     async def _send_source_items(self, host: AppHost, reply: pb.HostReply) -> None:
         items = await self._read_source(reply.source_read)
@@ -209,6 +214,7 @@ class HostedRunner:
         async with self._until_deadline():
             host = await self._app.host()
         if host is not self._host:
+            self._cancel_source_reads()
             self._host, self._is_begun = host, False
             self._sent_updates = self._sent_side_effects = self._recorded = 0
             self._is_suspended = False
@@ -275,6 +281,8 @@ class HostedRunner:
         """
         if host is not self._host:
             return  # Another stream of this request has counted the loss.
+        if self._source_error is not None:
+            raise self._take_source_error()
         if error.culprit_session == self.number:
             self._settings.record_seconds(error.seconds)
             if self._was_killed or not error.is_kill:

@@ -79,6 +79,16 @@ def test_the_digest_of_a_large_file_depends_on_each_tensor(model: Path, monkeypa
     assert digests[0] == digests[1] != digests[2]
 
 
+@pytest.mark.parametrize("offset", ["1e30", "Infinity", "[]"])
+def test_a_file_with_invalid_offsets_has_a_digest(model: Path, monkeypatch: pytest.MonkeyPatch, offset: str) -> None:
+    monkeypatch.setattr(cornserve_tasklib.directory_digest, "FULLY_READ_BYTES", 1000)
+    header = b'{"first": {"data_offsets": [%s, 1]}}' % offset.encode()
+    weights = model / "model.safetensors"
+    weights.write_bytes(len(header).to_bytes(8, "little") + header + bytes(2 * SAMPLES * SAMPLE_BYTES))
+
+    assert model_digest(str(model), None)
+
+
 def test_a_directory_of_many_files_is_not_read_completely(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     size = 2 * SAMPLES * SAMPLE_BYTES
     monkeypatch.setattr(cornserve_tasklib.directory_digest, "MAX_FULLY_READ_BYTES", size + 100)
