@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,8 @@ def check_audio_file(file: Path) -> None:
     path = expanded(file)
     if path.exists() and not path.is_file():
         raise CliError(f"cannot save {file}: it is not a regular file: give another name")
+    if not os.access(path.parent, os.W_OK):  # The file is written under another name before it gets this one.
+        raise CliError(f"cannot save {file}: the directory {path.parent} is not writable: give another one")
 
 
 def format_of(file: Path, *, otherwise: str = "") -> str:

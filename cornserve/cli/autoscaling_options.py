@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from cornserve.cli.console import CliError, stderr
+from cornserve.cli.console import CliError, print_warning, stderr
 from cornserve_planner.terminal import parse_times
 
 if TYPE_CHECKING:
@@ -48,6 +48,18 @@ class AutoscalingOption(NamedTuple):
     def derived(self) -> list[str]:
         """The names of the executors whose load follows from other options."""
         return [executor["name"] for executor in self.executors if "capacity" not in executor]
+
+    def of_plan(self, capacities: Mapping[str, DerivedCapacity]) -> Self:
+        """Returns the option without executors whose load does not follow from the plan, which does not run them.
+
+        Raises `CliError` if it runs no executor of the option.
+        """
+        kept = [executor for executor in self.executors if "capacity" in executor or executor["name"] in capacities]
+        if not kept:
+            raise CliError(f"--autoscale: the plan does not run {', '.join(self.names)}: name other executors")
+        if missing := [executor["name"] for executor in self.executors if executor not in kept]:
+            print_warning(f"--autoscale: the plan does not run {', '.join(missing)}")
+        return self._replace(executors=kept)
 
 
 def with_autoscaling(

@@ -305,7 +305,7 @@ def deploy(
             deadline = Deadline(timeout)  # Measurements have the limit of --budget.
             if inputs is not None:
                 capacities = derive_capacities(resolved.name, graph, inputs._replace(profile=measured), made)
-                resolved = with_autoscaling(resolved, scaling, capacities)
+                resolved = with_autoscaling(resolved, scaling.of_plan(capacities), capacities)
         if resolved.spec.plan is not None:
             check_slots(client, resolved.spec.plan.gpus)
         with _hint_on_interrupt(resolved.name):

@@ -70,7 +70,7 @@ def derive_capacities(
     """Returns the load of each executor at which a replica needs its part of the TTFT target.
 
     The load has tokens if the workload states those of its requests. Executors with one name have the least of their
-    loads.
+    loads. Those that the plan does not run are left out.
 
     Args:
         plan: the plan by which the app is deployed, if there is one.
@@ -92,8 +92,11 @@ def derive_capacities(
     if plan is not None:
         deployed = (name for cell in plan.cells if cell.count for name in cell.replicas)
     options = {name: target.executors[name] for name in deployed}
-    check_names(inputs.executors, options.values())
+    if plan is None:
+        check_names(inputs.executors, options.values())
     scaled = [option for option, name in options.items() if name in inputs.executors]
+    if not scaled:
+        return {}
     settings = ServingSettings(ttft=inputs.ttft, autoscaled=dict.fromkeys(scaled))
     try:
         if plan is None:
@@ -107,5 +110,5 @@ def derive_capacities(
         raise CliError(str(error)) from error
     return {
         name: DerivedCapacity.of([found for option, found in capacities.items() if options[option] == name])
-        for name in inputs.executors
+        for name in dict.fromkeys(options[option] for option in scaled)
     }

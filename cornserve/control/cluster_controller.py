@@ -117,5 +117,5 @@ async def run_cluster_controller(
     ConnectionCredentials.load(secret, tls)  # A controller that cannot use them must not lead.
     async with KubeClient.connect(field_manager=FIELD_MANAGER) as client:
         check_schemas(await client.openapi(APPS.api_version))
-        await check_single_installation(client, settings.instance)
+        await check_single_installation(client, settings.instance, settings.controller_name)
         await ClusterController(client, settings, limits, secret, tls).run(health_port)

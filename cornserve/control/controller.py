@@ -253,8 +253,11 @@ class Controller:
         # An executor that no known app needs may belong to them.
         unreadable = self._apps.unknown | (self._routes.unknown & self._apps.records.keys())
         retained = {key for deployment in self._deployments.values() for key in deployment.retained_groups}
+        # Gateways may serve an app that cannot be read by executors that belong to other apps, too.
+        served = [self._routes.records[name].spec for name in unreadable & self._routes.records.keys()]
+        routed = {GroupKey(key) for route in served for key in route.group_keys}
         with self._retry_on_error("stopping executors that no app needs"):
-            await self._launcher.prune({*groups, *retained}, unreadable)
+            await self._launcher.prune({*groups, *retained, *routed}, unreadable)
 
     async def _write_status(self, deployment: Deployment) -> None:
         record = deployment.record

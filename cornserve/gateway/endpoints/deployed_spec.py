@@ -63,6 +63,9 @@ def check_executors(spec: AppSpec, description: AppDescription) -> None:
     if spec.plan is not None:
         try:
             plan = resolve_plan(spec.plan, description.graph)
-            check_autoscaled_cell(spec, description.executor_specs, plan)
         except DefinitionError as error:
             raise ApiError(400, str(error), param="plan", code="invalid_plan") from error
+        try:
+            check_autoscaled_cell(spec, description.executor_specs, plan)
+        except DefinitionError as error:
+            raise ApiError(400, str(error), param="policies.autoscaling", code="invalid_app") from error

@@ -22,9 +22,10 @@ async def test_only_the_first_installation_of_a_namespace_runs(kube_client: Kube
         manifest["metadata"]["namespace"] = kube_client.namespace
         await kube_client.create(DEPLOYMENTS, manifest)
 
-    await check_single_installation(kube_client, "a")
+    await check_single_installation(kube_client, "a", "a-cornserve-controller")
+    await check_single_installation(kube_client, "renamed by Argo CD", "a-cornserve-controller")
     with pytest.raises(SecondInstallationError, match="already contains the installation a of Cornserve: uninstall b"):
-        await check_single_installation(kube_client, "b")
+        await check_single_installation(kube_client, "b", "b-cornserve-controller")
 
     await kube_client.delete(DEPLOYMENTS, "a-cornserve-controller")
-    await check_single_installation(kube_client, "b")
+    await check_single_installation(kube_client, "b", "b-cornserve-controller")

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from cornserve.cli.autoscaling_options import AutoscalingOption
 from cornserve.cli.commands import app
+from cornserve.cli.console import CliError
+from cornserve.cli.derived_capacity import DerivedCapacity
 from cornserve_planner.goodput import replay
 from tests.unit.app.plans import cell, plan_document
 from tests.unit.http_server import StubServer, json_response, sse_response
@@ -183,6 +186,16 @@ def test_loads_follow_from_the_plan_that_is_made(
     assert 0 < found["capacity"] <= 400 * RATES["encoder"]
     [cell] = server.requests[-1][1]["plan"]["cells"]
     assert (sum(cell["replicas"].values()), cell["count"], cell["is_shared"]) == (4, 1, True)
+
+
+def test_executors_that_the_plan_does_not_run_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    option = AutoscalingOption.parse(["encoder", "llm:1-4", "shrink_seconds=10"])
+
+    assert option.of_plan({"llm": DerivedCapacity(100.0, "tokens")}).names == ["llm"]
+
+    assert "--autoscale: the plan does not run encoder" in capsys.readouterr().err
+    with pytest.raises(CliError, match="the plan does not run encoder, llm: name other executors"):
+        option.of_plan({})
 
 
 @pytest.mark.parametrize(
