@@ -76,7 +76,7 @@ def test_a_vocoder_in_its_own_executor_decodes_the_same_speech(cornserve: Comman
 
 def test_the_official_client_gets_audio_before_the_text_is_complete(cornserve: CommandLine) -> None:
     given: dict[str, Any] = {"model": APP, "messages": TEXT_CHAT.messages, "modalities": ["text", "audio"]}
-    limits: dict[str, Any] = {"max_tokens": 1500, "extra_body": {"ignore_eos": True}}
+    limits: dict[str, Any] = {"max_tokens": 3500, "extra_body": {"ignore_eos": True}}
 
     with OpenAI(base_url=f"{cornserve.url}/v1", api_key="none") as openai:
         stream = openai.chat.completions.create(

@@ -270,9 +270,8 @@ async def test_an_import_that_hangs_times_out_without_blocking_others(
     clock.advance(50)
     error = (await hanging).json()["error"]
     assert error["code"] == "invalid_app"
-    assert error["message"].startswith(
-        "app.py:1 in <module>: importing the app takes longer than 50 s (limit import-sec"
-    )
+    # A process that has not begun yet has no location, for which app_host/test_load.py waits.
+    assert "importing the app takes longer than 50 s (limit import-sec" in error["message"]
 
 
 async def test_an_app_that_cannot_be_checked_can_be_deployed_later(
